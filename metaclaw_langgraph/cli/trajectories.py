@@ -1,0 +1,132 @@
+"""`metaclaw trajectories`: the recorded runs, listed and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from metaclaw_langgraph._json import plain, plain_table
+from metaclaw_langgraph.cli._common import (
+    JsonOption,
+    NamespaceOption,
+    load_config,
+    new_console,
+    opened_ledger,
+    print_json,
+    when,
+)
+from metaclaw_langgraph.types import Json, Outcome, Role, SkillHit, Trajectory, Verdict
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="List and show recorded runs.")
+
+_LINE = 2000
+
+
+@app.command("list")
+def list_trajectories(
+    namespace: NamespaceOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most to list.")] = 20,
+    outcome: Annotated[Outcome | None, typer.Option(help="Only runs that ended so.")] = None,
+    role: Annotated[Role | None, typer.Option(help="Only runs with this role.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, the newest first."""
+    config = load_config(namespace)
+    with opened_ledger(config) as ledger:
+        found = ledger.trajectories(config.namespace, limit=limit, outcome=outcome, role=role)
+    if as_json:
+        print_json([plain(one) for one in found])
+        return
+    table = Table("id", "started", "outcome", "role", "reward", "gen", "calls", "skills", "task")
+    for one in found:
+        table.add_row(
+            one.id,
+            when(one.started_at),
+            one.outcome,
+            one.role,
+            "" if one.reward is None else f"{one.reward:+.2f}",
+            "" if one.generation is None else str(one.generation),
+            f"{one.n_calls}+{one.n_tools}",
+            ", ".join(hit.id for hit in one.skills if hit.injected),
+            _short(one.task or ""),
+        )
+    new_console().print(table)
+
+
+@app.command("show")
+def show_trajectory(
+    id: Annotated[str, typer.Argument(help="The id, or enough of its beginning.")],
+    namespace: NamespaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one run: its messages, tool calls, skills and verdicts."""
+    config = load_config(namespace)
+    with opened_ledger(config) as ledger:
+        found = ledger.trajectory(config.namespace, id)
+        verdicts = ledger.verdicts(config.namespace, found.id)
+    if as_json:
+        print_json({**plain_table(found), "verdicts": plain(verdicts)})
+    else:
+        _show(found, verdicts, new_console())
+
+
+def _show(found: Trajectory, verdicts: list[Verdict], console: Console) -> None:
+    seconds = (found.ended_at - found.started_at).total_seconds()
+    facts = {
+        "id": found.id,
+        "task": found.task,
+        "started": f"{when(found.started_at)}, {seconds:.2f} s",
+        "outcome": found.outcome if found.error is None else f"{found.outcome}: {found.error}",
+        "role": found.role,
+        "thread": found.thread_id,
+        "generation": found.generation,
+        "adapter": found.adapter,
+        "retrieval": found.retrieval,
+        "skills": ", ".join(_hit(hit) for hit in found.skills),
+        "trace": found.trace_id,
+    }
+    for name, value in facts.items():
+        if value not in (None, ""):
+            console.print(f"{name:<11}{value}", soft_wrap=True)
+    _show_steps(found, console)
+    for verdict in verdicts:
+        who = f"{verdict.source} {verdict.author or ''}".strip()
+        console.print(
+            f"verdict    {verdict.reward:+.2f} by {who}: {verdict.reason}", soft_wrap=True
+        )
+
+
+def _show_steps(found: Trajectory, console: Console) -> None:
+    for message in found.messages:
+        console.rule(str(message.get("type", message.get("role", "message"))), align="left")
+        console.print(_cut(_content(message)), soft_wrap=True)
+    for tool in found.tools:
+        console.rule(f"tool {tool.name}", align="left")
+        result = tool.output if tool.error is None else f"error: {tool.error}"
+        console.print(_cut(f"{tool.input} -> {result}"), soft_wrap=True)
+
+
+def _content(message: Mapping[str, Json]) -> str:
+    content = message.get("content", "")
+    calls = message.get("tool_calls")
+    return f"{content}\n{calls}".strip() if calls else str(content)
+
+
+def _hit(hit: SkillHit) -> str:
+    return f"{hit.id} ({hit.score:.2f}{'' if hit.injected else ', over budget'})"
+
+
+def _cut(text: str) -> str:
+    left = len(text) - _LINE
+    return text if left <= 0 else f"{text[:_LINE]}… ({left} more characters; --json has them all)"
+
+
+def _short(task: str) -> str:
+    line = " ".join(task.split())
+    return line if len(line) <= 60 else f"{line[:59]}…"

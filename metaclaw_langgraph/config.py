@@ -1,0 +1,260 @@
+"""The one configuration object, and where its values come from.
+
+Sources, later wins: defaults, `./metaclaw.toml` (or `[tool.metaclaw]` in `./pyproject.toml` when
+there is no metaclaw.toml), the environment (`METACLAW_HOME`, nested with `__` as in
+`METACLAW_RETRIEVAL__TOP_K`; an empty variable counts as unset), keyword arguments. A key that is
+not listed here is refused from every source: a misspelt option must not be silently ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+from pydantic.config import JsonDict
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from metaclaw_langgraph import _settings
+from metaclaw_langgraph.errors import ConfigError
+
+__all__ = ["LearningConfig", "MetaClawConfig", "RedactConfig", "RetrievalConfig"]
+
+
+def _option(default: object, allowed: str, **limits: Any) -> Any:
+    """A field whose allowed form is quoted in the error when a value breaks it."""
+    extra: JsonDict = {"allowed": allowed}
+    return Field(default=default, json_schema_extra=extra, validate_default=True, **limits)
+
+
+def _not_bool(value: object) -> object:
+    # pydantic reads True as 1, and `top_k = true` is a mistake, not a one.
+    if isinstance(value, bool):
+        raise ValueError("not a number")
+    return value
+
+
+def _expand_home(value: object) -> object:
+    if isinstance(value, str | Path):
+        text = str(value)
+        # Both would end the path inside the sqlite:/// URLs built from it.
+        if not text.strip() or "?" in text or "#" in text:
+            raise ValueError("empty, or holds ? or #")
+        try:
+            return Path(text).expanduser().absolute()
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+    return value
+
+
+def _check_url(value: str | None, schemes: tuple[str, ...]) -> str | None:
+    if value is None:
+        return None
+    parts = urlsplit(value)
+    if parts.scheme not in schemes:
+        raise ValueError(f"scheme {parts.scheme or 'missing'!r}")
+    _check_location(value, parts.scheme)
+    return value
+
+
+def _check_location(url: str, scheme: str) -> None:
+    """A SQLite URL needs a file, every other one a host (and a readable port)."""
+    if scheme == "sqlite":
+        path = url.removeprefix("sqlite:///")
+        if path in (url, "", ":memory:"):
+            raise ValueError("names no file")
+        return
+    parts = urlsplit(url)
+    parts.port  # noqa: B018  # raises ValueError for a port that is not a number
+    if not parts.hostname:
+        raise ValueError("names no host")
+
+
+def _ledger_url(value: str | None) -> str | None:
+    return _check_url(value, ("sqlite", "postgresql+psycopg"))
+
+
+def _chroma_url(value: str | None) -> str | None:
+    if value is not None and not re.fullmatch(r"[a-z]+://[^/?#@]*/?", value):
+        raise ValueError("only a host and a port are used")
+    return _check_url(value, ("http", "https"))
+
+
+def _mlflow_uri(value: str | None) -> str | None:
+    if value is not None and value.split(":", 1)[0] == "databricks":
+        return value
+    databases = ("sqlite", "postgresql", "postgresql+psycopg", "postgresql+psycopg2")
+    return _check_url(value, (*databases, "mysql+pymysql", "mssql+pymssql", "http", "https"))
+
+
+def _pattern(value: str) -> str:
+    try:
+        matches_nothing = re.compile(value).search("")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if matches_nothing:
+        raise ValueError("matches the empty text, so it would redact everything")
+    return value
+
+
+_Int = Annotated[int, BeforeValidator(_not_bool)]
+_Float = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RetrievalConfig(_Section):
+    """Which skills are injected, and how long a run may wait for them."""
+
+    top_k: _Int = _option(5, "a whole number from 1 to 50", ge=1, le=50)
+    """The most skills injected into one run."""
+    min_score: _Float = _option(0.3, "a number from -1 to 1", ge=-1, le=1)
+    """The least cosine similarity of a skill to the task."""
+    token_budget: _Int = _option(1500, "a whole number above 0", gt=0)
+    """The most tokens (estimated, four characters each) that injected skills may take."""
+    deadline: _Float = _option(0.25, "seconds above 0", gt=0)
+    """How long a run may wait for its skills before it goes on without them."""
+    warmup: _Float = _option(10.0, "seconds, 0 or more", ge=0)
+    """How long `with_metaclaw` may wait for the embedding model and the index to load."""
+    embedder: str = _option(
+        "minilm-int8",
+        "'minilm-int8' or 'module:attribute'",
+        pattern=r"^(minilm-int8|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*)$",
+    )
+    """The embedding model, or where to import another one from."""
+
+
+class LearningConfig(_Section):
+    """The background queue that stores finished runs."""
+
+    queue_size: _Int = _option(1000, "a whole number of 1 or more", ge=1)
+    """How many finished runs may wait in memory to be stored."""
+    flush_interval: _Float = _option(0.05, "seconds above 0", gt=0)
+    """How long the writer collects runs before it stores them in one transaction."""
+
+
+class RedactConfig(_Section):
+    """What is removed from trajectories before they are stored."""
+
+    env: bool = _option(True, "true or false")
+    """Remove the values of environment variables whose names look like secrets."""
+    patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = _option(
+        (), "a list of regular expressions"
+    )
+    """More texts to remove, as regular expressions."""
+
+
+class MetaClawConfig(BaseSettings):
+    """Every setting of MetaClaw. Use `MetaClawConfig.load()` to build one."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix=_settings.ENV_PREFIX,
+        env_nested_delimiter=_settings.ENV_DELIMITER,
+        env_ignore_empty=True,
+    )
+
+    namespace: str = _option(
+        "default",
+        "1 to 63 of a-z, 0-9, dot, underscore and hyphen, beginning with a letter or digit",
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$",
+    )
+    """The agent that skills and trajectories belong to."""
+    home: Annotated[Path, BeforeValidator(_expand_home)] = _option(
+        "~/.metaclaw", "the path of a folder, without ? and #"
+    )
+    """Where the embedded stores live."""
+    draw: bool = _option(True, "true or false")
+    """Draw the learning loop in `get_graph()`; false draws the user's graph alone."""
+    tracing: bool = _option(True, "true or false")
+    """Show trajectories as MLflow traces too."""
+    hook: bool = _option(True, "true or false")
+    """Reach every chat model by a hook on LangChain's base class; false leaves it untouched, and
+    skills reach only models given to `metaclaw_model` and agents with `MetaClawMiddleware`."""
+    ledger_url: Annotated[str | None, AfterValidator(_ledger_url)] = _option(
+        None, "sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
+    )
+    """Where trajectories and skills are kept; by default a SQLite file in `home`."""
+    chroma_url: Annotated[str | None, AfterValidator(_chroma_url)] = _option(
+        None, "http://HOST:PORT or https://HOST:PORT"
+    )
+    """A Chroma server; by default Chroma is embedded in `home`."""
+    mlflow_uri: Annotated[str | None, AfterValidator(_mlflow_uri)] = _option(
+        None, "sqlite:///FILE, postgresql://…, http(s)://HOST:PORT or databricks"
+    )
+    """The MLflow store; by default $MLFLOW_TRACKING_URI, else a SQLite file in `home`."""
+    retrieval: RetrievalConfig = _option(RetrievalConfig(), "a table of settings")
+    learning: LearningConfig = _option(LearningConfig(), "a table of settings")
+    redact: RedactConfig = _option(RedactConfig(), "a table of settings")
+
+    @classmethod
+    def load(cls, **overrides: object) -> Self:
+        """Read all sources; raise ConfigError with one line for each problem."""
+        arguments = {key: _as_table(value) for key, value in overrides.items()}
+        sources = _settings.read_sources(cls, arguments)
+        problems = _settings.unknown_keys(cls, sources)
+        undecodable = _settings.undecodable(cls, sources)
+        if undecodable:
+            raise ConfigError("\n".join(problems + undecodable))
+        try:
+            config = cls(**{key: arguments[key] for key in arguments if key in cls.model_fields})
+        except ValidationError as error:
+            problems += _settings.bad_values(cls, error, sources)
+        else:
+            if not problems:
+                return config
+        raise ConfigError("\n".join(problems))
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The order of the sources, first wins; no .env file and no secrets folder."""
+        found = _settings.settings_file()
+        if found is None:
+            return init_settings, env_settings
+        path, table = found
+        return (
+            init_settings,
+            env_settings,
+            TomlConfigSettingsSource(settings_cls, toml_file=path, toml_table_header=table),
+        )
+
+    @property
+    def resolved_ledger_url(self) -> str:
+        """The ledger's SQLAlchemy URL."""
+        return self.ledger_url or f"sqlite:///{(self.home / 'ledger.db').as_posix()}"
+
+    @property
+    def resolved_mlflow_uri(self) -> str:
+        """The MLflow tracking URI: ours, else the one that MLflow itself would use, else ours."""
+        default = f"sqlite:///{(self.home / 'mlflow.db').as_posix()}"
+        return self.mlflow_uri or os.environ.get("MLFLOW_TRACKING_URI") or default
+
+
+def _as_table(value: object) -> Any:
+    # Only what was set on purpose: the rest may still come from the environment or a file.
+    return value.model_dump(exclude_unset=True) if isinstance(value, BaseModel) else value

@@ -1,0 +1,1 @@
+"""Learning: what happens to a run after the user has the answer."""

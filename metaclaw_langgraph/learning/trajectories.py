@@ -1,0 +1,211 @@
+"""From a finished Run to a Trajectory: the copying that the caller did not wait for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, message_to_dict
+from pydantic import BaseModel
+
+from metaclaw_langgraph.types import Json, ModelCall, SkillHit, Span, ToolCall, Trajectory
+from metaclaw_langgraph.wrapping.run import OpenSpan, Run
+
+__all__ = ["to_json", "trajectory_of"]
+
+VALUE_LIMIT = 200_000
+"""Characters of one input or output that are kept; longer text is cut, and says so."""
+SPAN_LIMIT = 8_000
+"""The same for the input or output of one node, which repeats most of the messages."""
+_DEPTH = 12
+
+
+def trajectory_of(run: Run) -> Trajectory:
+    """Everything that the run did, as plain values."""
+    book = _MessageBook()
+    calls: list[ModelCall] = []
+    tools: list[ToolCall] = []
+    spans: list[Span] = []
+    for span in list(run.spans.values()):
+        ref: int | None = None
+        if span.kind == "model":
+            ref = len(calls)
+            calls.append(_model_call(span, run, book))
+        elif span.kind == "tool":
+            ref = len(tools)
+            tools.append(_tool_call(span, run))
+        spans.append(_span(span, run, ref))
+    retrieved = run.retrieved
+    return Trajectory(
+        id=run.id,
+        namespace=run.host.namespace,
+        thread_id=run.thread_id,
+        task=run.task,
+        started_at=_time(run.started_ns),
+        ended_at=_time(run.ended_ns or run.started_ns),
+        outcome=run.outcome or "cancelled",
+        error=run.error,
+        generation=retrieved.generation if retrieved else None,
+        adapter=None,
+        retrieval=run.retrieval,
+        skills=_skills(run),
+        input=to_json(run.input, VALUE_LIMIT),
+        output=to_json(run.output, VALUE_LIMIT),
+        messages=tuple(book.messages),
+        calls=tuple(calls),
+        tools=tuple(tools),
+        spans=tuple(spans),
+        run_id=str(run.root_id) if run.root_id else None,
+    )
+
+
+class _MessageBook:
+    """The run's messages, each once: the prompts of later calls repeat the earlier ones."""
+
+    def __init__(self) -> None:
+        self.messages: list[Mapping[str, Json]] = []
+        self._by_text: dict[str, int] = {}
+
+    def index(self, message: BaseMessage) -> int:
+        value = to_json(message, VALUE_LIMIT)
+        assert isinstance(value, Mapping)
+        text = json.dumps(value, sort_keys=True)
+        if text not in self._by_text:
+            self._by_text[text] = len(self.messages)
+            self.messages.append(value)
+        return self._by_text[text]
+
+
+def _model_call(span: OpenSpan, run: Run, book: _MessageBook) -> ModelCall:
+    prompt = tuple(book.index(m) for m in span.input if isinstance(m, BaseMessage))
+    output = AIMessage(span.output) if isinstance(span.output, str) else span.output
+    answer = output if isinstance(output, BaseMessage) else None
+    tokens = span.tokens or _provider_tokens(answer)
+    usage = getattr(answer, "usage_metadata", None)
+    return ModelCall(
+        prompt=prompt,
+        response=None if answer is None else book.index(answer),
+        model=span.model,
+        started_at=_time(span.started_ns),
+        ended_at=_end(span, run),
+        error=span.error,
+        usage=dict(usage) if usage else None,
+        prompt_token_ids=_numbers(tokens.get("prompt"), int),
+        token_ids=_numbers(tokens.get("completion"), int),
+        logprobs=_numbers(tokens.get("logprobs"), float),
+    )
+
+
+def _provider_tokens(answer: BaseMessage | None) -> dict[str, Any]:
+    """Logprobs in OpenAI's form; token ids where the server was asked to name tokens by id."""
+    logprobs = (answer.response_metadata if answer else {}).get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    if not content:
+        return {}
+    names = [str(entry.get("token", "")) for entry in content]
+    ids = [name.removeprefix("token_id:") for name in names if name.startswith("token_id:")]
+    return {
+        "completion": ids if len(ids) == len(names) else None,
+        "logprobs": [entry.get("logprob") for entry in content],
+    }
+
+
+def _tool_call(span: OpenSpan, run: Run) -> ToolCall:
+    call_id = span.call_id or getattr(span.output, "tool_call_id", None)
+    return ToolCall(
+        name=span.name,
+        call_id=call_id,
+        input=to_json(span.input, VALUE_LIMIT),
+        output=to_json(span.output, VALUE_LIMIT),
+        error=span.error,
+        started_at=_time(span.started_ns),
+        ended_at=_end(span, run),
+    )
+
+
+def _span(span: OpenSpan, run: Run, ref: int | None) -> Span:
+    chain = span.kind == "chain"
+    return Span(
+        id=str(span.id),
+        parent=str(span.parent) if span.parent in run.spans else None,
+        kind=span.kind,
+        name=span.name,
+        started_at=_time(span.started_ns),
+        ended_at=_end(span, run),
+        error=span.error,
+        ref=ref,
+        input=to_json(span.input, SPAN_LIMIT) if chain else None,
+        output=to_json(span.output, SPAN_LIMIT) if chain else None,
+    )
+
+
+def _skills(run: Run) -> tuple[SkillHit, ...]:
+    """The hits; a run that called no model had none injected, whatever was found."""
+    hits = run.retrieved.hits if run.retrieved else ()
+    if run.injected:
+        return hits
+    return tuple(dataclasses.replace(hit, injected=False) for hit in hits)
+
+
+def to_json(value: Any, limit: int) -> Json:
+    """Any value as JSON of about `limit` characters at most; what is cut says so."""
+    return _Writer(limit).write(value, 0)
+
+
+class _Writer:
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def write(self, value: Any, depth: int) -> Json:
+        if value is None or isinstance(value, bool | int):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)
+        if isinstance(value, str):
+            return self._text(value)
+        if depth >= _DEPTH or self._left <= 0:
+            return "…"
+        return self._structure(value, depth + 1)
+
+    def _structure(self, value: Any, depth: int) -> Json:
+        if isinstance(value, BaseMessage):
+            return self._mapping(message_to_dict(value), depth)
+        if isinstance(value, BaseModel):
+            return self._mapping(dict(value), depth)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = dataclasses.fields(value)
+            return self._mapping({f.name: getattr(value, f.name) for f in fields}, depth)
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
+            return [self.write(item, depth) for item in value]
+        if isinstance(value, bytes | bytearray | memoryview):
+            return f"<{len(value)} bytes>"
+        return self._text(str(value))
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> Json:
+        return {str(key): self.write(item, depth) for key, item in value.items()}
+
+    def _text(self, text: str) -> str:
+        kept = text[: max(0, self._left)]
+        self._left -= len(kept)
+        missing = len(text) - len(kept)
+        return kept if not missing else f"{kept}… [{missing} more characters]"
+
+
+def _numbers(values: Sequence[Any] | None, kind: Any) -> tuple[Any, ...] | None:
+    return tuple(kind(value) for value in values) if values else None
+
+
+def _end(span: OpenSpan, run: Run) -> datetime:
+    return _time(span.ended_ns or run.ended_ns or span.started_ns)
+
+
+def _time(ns: int) -> datetime:
+    return datetime.fromtimestamp(ns / 1e9, UTC)
+
+

@@ -1,0 +1,222 @@
+"""The runtime of a wrapped graph: `agent.metaclaw`.
+
+One per process and configuration, kept here: `langgraph dev` executes a user's module once for
+each graph in it, and all of them must share one queue and one index. Parts that are out of order
+are counted, never raised into a run; the ledger is opened again when it can be.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from metaclaw_langgraph.config import MetaClawConfig
+from metaclaw_langgraph.errors import ConfigError, NotFoundError
+from metaclaw_langgraph.incidents import Incidents
+from metaclaw_langgraph.types import Retrieved, Role, Verdict
+from metaclaw_langgraph.wrapping.pool import LookupPool
+from metaclaw_langgraph.wrapping.run import Run
+from metaclaw_langgraph.wrapping.start import with_retrieval
+from metaclaw_langgraph.wrapping.task import TaskInput, task_of_input
+
+if TYPE_CHECKING:
+    from langgraph.pregel._read import PregelNode
+
+    from metaclaw_langgraph.learning.store import LearningStore
+    from metaclaw_langgraph.status import Status
+
+__all__ = ["Runtime", "TaskFunction", "runtime_for"]
+
+TaskFunction: TypeAlias = Callable[[Any], str | None]
+_LOOKUP_THREADS = 4
+
+
+class Runtime:
+    """What learns, for one namespace. Made by `with_metaclaw`; thread-safe."""
+
+    def __init__(self, config: MetaClawConfig, task: TaskFunction | None = None) -> None:
+        self.config = config
+        self.namespace = config.namespace
+        self.deadline = config.retrieval.deadline
+        self._task = task
+        self._start()
+
+    def status(self) -> Status:
+        """What this namespace holds, and what is broken or was lost."""
+        from metaclaw_langgraph.status import gather_status
+
+        return gather_status(self.config, runtime=self)
+
+    def flush(self, timeout: float | None = 10.0, *, traces: bool = False) -> bool:
+        """Wait until finished runs are stored and judged; False when time ran out.
+
+        With `traces`, wait until they are in MLflow as well.
+        """
+        give_up = None if timeout is None else time.monotonic() + timeout
+        stored = self._recorder.flush(timeout)
+        while stored and traces and self.config.tracing and self._store.traces_pending():
+            if give_up is not None and time.monotonic() > give_up:
+                return False
+            self._store.start_exporter()
+            time.sleep(0.1)
+        return stored
+
+    def feedback(
+        self,
+        reward: float | bool,
+        reason: str = "",
+        *,
+        trajectory_id: str | None = None,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        author: str | None = None,
+    ) -> Role:
+        """Give a person's verdict on a run; the role that its trajectory has now.
+
+        Args:
+            reward: From -1 (wrong) to 1 (right); True and False stand for 1 and -1.
+            reason: What was wrong or right, in words.
+            trajectory_id: The trajectory; else it is found by one of the next two.
+            run_id: The `run_id` that the run had in its config.
+            thread_id: The latest run of this thread. With none of the three: the latest run.
+            author: Who says so.
+        """
+        value = (1.0 if reward else -1.0) if isinstance(reward, bool) else float(reward)
+        if not -1.0 <= value <= 1.0:
+            raise ConfigError(f"reward must be between -1 and 1, not {value:g}")
+        self._recorder.flush(10.0)
+        ledger = self._store.ledger()
+        found = ledger.find_trajectory(
+            self.namespace, id=trajectory_id, run_id=run_id, thread_id=thread_id
+        )
+        if found is None:
+            wanted = trajectory_id or run_id or thread_id
+            raise NotFoundError(
+                f"no trajectory in namespace {self.namespace!r}"
+                + (f" for {wanted!r}" if wanted else " yet")
+                + "; `metaclaw trajectories list` shows them"
+            )
+        verdict = Verdict(value, "human", reason, author, at=datetime.now(UTC))
+        return ledger.add_verdict(self.namespace, found, verdict)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Store what is waiting and stop; the graph goes on answering, unobserved."""
+        self._closed = True
+        self._recorder.close(timeout)
+        self._pool.close()
+        self._store.close()
+        with _lock:
+            for key in [key for key, runtime in _runtimes.items() if runtime is self]:
+                del _runtimes[key]
+
+    @property
+    def waiting(self) -> int:
+        """How many finished runs are not stored yet."""
+        return self._recorder.waiting()
+
+    @property
+    def incidents(self) -> Incidents:
+        """What went wrong in this process."""
+        return self._incidents
+
+    def new_run(self) -> Run:
+        """A run to watch."""
+        if self._pid != os.getpid():
+            self._start()  # after a fork the threads and locks of the parent are gone
+        return Run(self)
+
+    def fused(self, nodes: dict[str, PregelNode]) -> dict[str, PregelNode]:
+        """The graph's nodes, with retrieval in `__start__`."""
+        return with_retrieval(nodes)
+
+    def task_of(self, value: TaskInput) -> str | None:
+        """The user's request in a graph's input."""
+        return self._task(value) if self._task is not None else task_of_input(value)
+
+    def look_up(self, task: str | None) -> Future[Retrieved]:
+        """Start a look-up of skills."""
+        return self._pool.submit(lambda: self._store.retrieve(task))
+
+    def record(self, run: Run) -> None:
+        """Take over a finished run."""
+        if not self._closed:
+            self._recorder.put(run)
+
+    def incident(self, part: str, kind: str, error: BaseException | str) -> None:
+        """Count something that went wrong."""
+        self._incidents.add(part, kind, error)
+
+    def warm(self, seconds: float) -> None:
+        """Load what retrieval needs, so that the first run has its skills; gives up in time."""
+        warming = threading.Thread(target=self._warm, name="metaclaw-warm", daemon=True)
+        warming.start()
+        warming.join(seconds)
+        if seconds and warming.is_alive():
+            self.incident("retrieval", "slow start", f"still loading after {seconds:g} s")
+
+    def _warm(self) -> None:
+        try:
+            self._store.warm()
+        except Exception as error:
+            self.incident("retrieval", "failed", error)
+
+    def _start(self) -> None:
+        from metaclaw_langgraph.learning.recorder import Recorder
+        from metaclaw_langgraph.learning.store import LearningStore
+
+        self._pid = os.getpid()
+        self._closed = False
+        self._incidents = Incidents()
+        self._store: LearningStore = LearningStore(self.config, self._incidents)
+        self._pool: LookupPool[Retrieved] = LookupPool(
+            "metaclaw-lookup", threads=_LOOKUP_THREADS, stuck_after=self.deadline
+        )
+        self._recorder = Recorder(
+            self._store,
+            self._incidents,
+            self.config.home / "spool",
+            queue_size=self.config.learning.queue_size,
+            flush_interval=self.config.learning.flush_interval,
+        )
+        self._recorder.take_in_spool()
+
+
+_Key: TypeAlias = tuple[str, TaskFunction | None]
+_lock = threading.Lock()
+_runtimes: dict[_Key, Runtime] = {}
+
+
+def runtime_for(
+    config: MetaClawConfig | None = None, *, task: TaskFunction | None = None, **settings: Any
+) -> Runtime:
+    """The process's runtime for these settings, started on first use."""
+    if config is not None and settings:
+        names = ", ".join(sorted(settings))
+        raise ConfigError(f"give either config or single settings, not both: {names}")
+    config = config or MetaClawConfig.load(**settings)
+    key = (config.model_dump_json(), task)
+    with _lock:
+        runtime = _runtimes.get(key)
+        if runtime is not None:
+            return runtime
+        runtime = _runtimes[key] = Runtime(config, task)
+    runtime.warm(config.retrieval.warmup)
+    return runtime
+
+
+def _close_all() -> None:
+    """At exit: daemon threads stop without warning, so what waits is stored first."""
+    for runtime in list(_runtimes.values()):
+        if runtime._pid == os.getpid():
+            runtime.close()
+
+
+atexit.register(_close_all)
+
+

@@ -1,0 +1,1 @@
+"""Skills: reading SKILL.md files, embedding them, indexing them and finding them for a task."""

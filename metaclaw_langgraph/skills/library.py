@@ -1,0 +1,245 @@
+"""The skill library: what people and the learning loop do with skills.
+
+Every change is one new generation, in the order that keeps runs consistent: versions and vectors
+into the ledger, rows into the index, then the pointer. Nothing is changed when there is nothing
+to change, or when a file is refused and the caller did not ask to keep going.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from metaclaw_langgraph.errors import ConflictError, NotFoundError, SkillFormatError, StoreError
+from metaclaw_langgraph.ledger import GenerationRecord, Ledger, NewSkill, SkillRecord
+from metaclaw_langgraph.redaction import Redactor
+from metaclaw_langgraph.skills.embedding import Embedder, skill_text, vector_space
+from metaclaw_langgraph.skills.format import (
+    SKILL_FILE,
+    find_skill_files,
+    parse_skill,
+    read_text,
+    render_skill,
+)
+from metaclaw_langgraph.skills.index import SkillIndex
+from metaclaw_langgraph.types import Json, Skill
+
+__all__ = ["Change", "ImportReport", "Refusal", "SkillLibrary"]
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a change of the library did: ids by kind, and the generation after it."""
+
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A file that was not imported, and why."""
+
+    path: str
+    line: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport(Change):
+    """What an import did. Without `keep_going`, one refusal means that nothing was imported."""
+
+    refused: tuple[Refusal, ...] = ()
+
+
+class SkillLibrary:
+    """The skills of one namespace."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        embedder: Callable[[], Embedder],
+        namespace: str,
+        *,
+        redactor: Redactor,
+        index: SkillIndex | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self._ledger = ledger
+        self._embedder = embedder
+        self._redactor = redactor
+        self._index = index
+
+    def import_skills(self, folder: Path, *, keep_going: bool = False) -> ImportReport:
+        """Read all SKILL.md files in or below `folder` and make them active."""
+        good, refused = self._read(find_skill_files(folder))
+        if refused and not keep_going:
+            generation = self._ledger.generation(self.namespace)
+            return ImportReport((), (), (), generation, tuple(refused))
+        done = self.put(good, reason=f"import of {folder.name or folder}", source="import")
+        return ImportReport(
+            done.added, done.updated, done.unchanged, done.generation, tuple(refused)
+        )
+
+    def put(
+        self, skills: Sequence[Skill], *, reason: str, source: str, provenance: Json = None
+    ) -> Change:
+        """Make these skills active, in place of the versions that have their names."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._put(skills, reason, source, provenance)
+            except ConflictError:
+                continue
+        return self._put(skills, reason, source, provenance)
+
+    def remove(self, names: Iterable[str]) -> int:
+        """Take skills out of the library; the new generation. Their versions stay on record."""
+        generation = self._ledger.generation(self.namespace)
+        active = {skill.name: skill.id for skill in self.active()}
+        wanted = list(dict.fromkeys(names))
+        for name in wanted:
+            if name not in active:
+                raise NotFoundError(f"no active skill {name!r} in namespace {self.namespace!r}")
+        gone = [active[name] for name in wanted]
+        reason = f"removal of {', '.join(wanted)}"
+        return self._moved_to(
+            self._ledger.commit_generation(
+                self.namespace, expected=generation, remove=gone, reason=reason
+            )
+        )
+
+    def rollback(self, to: int) -> int:
+        """A new generation with the skills of generation `to`; its number."""
+        reason = f"rollback to generation {to}"
+        return self._moved_to(self._ledger.rollback_generation(self.namespace, to, reason))
+
+    def active(self) -> list[Skill]:
+        """The skills of the current generation, by name."""
+        return self._ledger.active_skills(self.namespace)
+
+    def show(self, name: str, version: int | None = None) -> SkillRecord:
+        """A version of a skill: the active one (or else the newest) when none is named."""
+        records = self._ledger.skill_history(self.namespace, name)
+        if version is None:
+            live = [record for record in records if _is_live(record)]
+            return (live or records)[-1]
+        for record in records:
+            if record.skill.version == version:
+                return record
+        known = ", ".join(str(record.skill.version) for record in records)
+        raise NotFoundError(f"skill {name!r} has no version {version}; it has {known}")
+
+    def export(self, folder: Path, names: Sequence[str] = (), *, force: bool = False) -> list[Path]:
+        """Write active skills (all, or those named) as folders; the files written."""
+        skills = {skill.name: skill for skill in self.active()}
+        for name in names:
+            if name not in skills:
+                raise NotFoundError(f"no active skill {name!r} in namespace {self.namespace!r}")
+        texts = {folder / name / SKILL_FILE: render_skill(skills[name]) for name in names or skills}
+        if not force:
+            _refuse_overwriting(texts)
+        return [_write(path, text) for path, text in texts.items()]
+
+    def history(self, limit: int = 50) -> list[GenerationRecord]:
+        """The generations, newest first."""
+        return self._ledger.generations(self.namespace, limit)
+
+    def _read(self, paths: Sequence[Path]) -> tuple[list[Skill], list[Refusal]]:
+        good: dict[str, tuple[Skill, Path]] = {}
+        refused: list[Refusal] = []
+        for path in paths:
+            try:
+                skill = self._read_one(path)
+                if skill.name in good:
+                    other = good[skill.name][1]
+                    problem = f"the name {skill.name!r} is also in {other}; keep one of them"
+                    raise SkillFormatError(str(path), 1, problem)
+                good[skill.name] = (skill, path)
+            except SkillFormatError as error:
+                refused.append(Refusal(error.path, error.line, error.problem))
+        return [skill for skill, _ in good.values()], refused
+
+    def _read_one(self, path: Path) -> Skill:
+        text = read_text(path)
+        skill = parse_skill(text, path)
+        for line, kind in self._redactor.find(text):
+            raise SkillFormatError(
+                str(path), line, f"looks like a secret ({kind}); remove it, skills go into prompts"
+            )
+        return skill
+
+    def _put(self, skills: Sequence[Skill], reason: str, source: str, provenance: Json) -> Change:
+        generation = self._ledger.generation(self.namespace)
+        active = {skill.name: skill for skill in self.active()}
+        same = [active[s.name] for s in skills if s.name in active and _alike(s, active[s.name])]
+        kept = {skill.name for skill in same}
+        new = [self._numbered(skill) for skill in skills if skill.name not in kept]
+        if new:
+            self._stage(new, source, provenance)
+            generation = self._ledger.commit_generation(
+                self.namespace,
+                expected=generation,
+                add=[skill.id for skill in new],
+                remove=[active[skill.name].id for skill in new if skill.name in active],
+                reason=reason,
+            )
+            self._moved_to(generation)
+        return Change(
+            added=tuple(skill.id for skill in new if skill.name not in active),
+            updated=tuple(skill.id for skill in new if skill.name in active),
+            unchanged=tuple(skill.id for skill in same),
+            generation=generation,
+        )
+
+    def _stage(self, new: Sequence[Skill], source: str, provenance: Json) -> None:
+        embedder = self._embedder()
+        rows = embedder.embed_documents([skill_text(skill) for skill in new])
+        vectors = {skill.id: rows[n].astype("<f4").tobytes() for n, skill in enumerate(new)}
+        space = vector_space(embedder)
+        self._ledger.stage_skills(
+            self.namespace,
+            [NewSkill(s, vectors[s.id], space, source, provenance) for s in new],
+        )
+        if self._index is not None:
+            self._index.prepare(vectors)
+
+    def _numbered(self, skill: Skill) -> Skill:
+        """The skill with its version: the next one, unless it was staged before and not used."""
+        latest = self._ledger.latest_version(self.namespace, skill.name)
+        if latest:
+            newest = self._ledger.skill_history(self.namespace, skill.name)[-1]
+            if not newest.intervals and _alike(skill, newest.skill):
+                return newest.skill
+        return replace(skill, version=latest + 1)
+
+    def _moved_to(self, generation: int) -> int:
+        if self._index is not None:
+            self._index.sync(generation)
+        return generation
+
+
+def _alike(one: Skill, other: Skill) -> bool:
+    return replace(one, version=0) == replace(other, version=0)
+
+
+def _is_live(record: SkillRecord) -> bool:
+    return any(interval.until is None for interval in record.intervals)
+
+
+def _refuse_overwriting(texts: dict[Path, str]) -> None:
+    for path, text in texts.items():
+        if path.exists() and path.read_bytes() != text.encode():
+            raise StoreError(f"{path} exists with another text; use --force to overwrite it")
+
+
+def _write(path: Path, text: str) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
+    return path

@@ -1,0 +1,213 @@
+"""From the task of a run to the skills that it is given, in one generation.
+
+The hot path is one read of the ledger's pointer, the embedding, one search, and look-ups in
+memory. Whatever takes long (loading, building or following a big change) happens once, in the
+background if it can: meanwhile runs get the last generation that is completely indexed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from metaclaw_langgraph.errors import StoreError
+from metaclaw_langgraph.ledger import Ledger
+from metaclaw_langgraph.skills.block import render_block, section, tokens
+from metaclaw_langgraph.skills.embedding import Embedder, Vector, load_embedder
+from metaclaw_langgraph.skills.index import SkillIndex, Snapshot, open_index
+from metaclaw_langgraph.skills.stores import Match
+from metaclaw_langgraph.types import Retrieved, SkillHit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from metaclaw_langgraph.config import MetaClawConfig, RetrievalConfig
+
+__all__ = ["SkillRetriever", "open_retriever"]
+
+# About how many rows a run may wait for.
+_NEAR = 100
+_CACHED_TASKS = 256
+_CACHED_SECTIONS = 4096
+_LONGEST_TASK = 16_384
+
+
+class SkillRetriever:
+    """Finds the skills of a namespace for a task. Thread-safe; usable after a fork."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        embedder_factory: Callable[[], Embedder],
+        index_factory: Callable[[Embedder], SkillIndex],
+        config: RetrievalConfig,
+        namespace: str,
+    ) -> None:
+        self.namespace = namespace
+        self._ledger = ledger
+        self._embedder_factory = embedder_factory
+        self._index_factory = index_factory
+        self._config = config
+        self._index: SkillIndex | None = None
+        self._embedder: Embedder | None = None
+        self._failure: Exception | None = None
+        self._reset()
+
+    @property
+    def index(self) -> SkillIndex | None:
+        """The index, once it is loaded."""
+        return self._index
+
+    def retrieve(self, task: str | None) -> Retrieved:
+        """The skills for a task. May raise; the caller decides how long to wait."""
+        if self._pid != os.getpid():
+            self._reset()
+        generation = self._ledger.generation(self.namespace)
+        task = (task or "").strip()[:_LONGEST_TASK]
+        if not task or generation == 0:
+            return Retrieved(generation, (), "")
+        index = self._load(self._config.deadline)
+        snapshot = self._follow(index, generation)
+        if not snapshot.members:
+            return Retrieved(snapshot.generation, (), "")
+        return self._answer(*self._search(index, snapshot, self._embed(task)))
+
+    def warm(self) -> None:
+        """Load the embedding model and bring the index up to date; waits until it is done."""
+        if self._pid != os.getpid():
+            self._reset()
+        index = self._load(-1)
+        index.sync(self._ledger.generation(self.namespace))
+        self._embed("warm")
+
+    def close(self) -> None:
+        """Give up the index and its lock. The next call loads them again."""
+        with self._loading:
+            index, self._index = self._index, None
+            if index is not None:
+                index.close()
+
+    def _reset(self) -> None:
+        """A fresh start: a forked child can use none of its parent's locks, threads and rows."""
+        self._pid = os.getpid()
+        self._loading = threading.Lock()
+        self._following = threading.Lock()
+        self._working = False
+        self._failure = None
+        self._index = None
+        self._embedder = None
+        self._embed: Callable[[str], Vector] = _not_loaded
+        self._sections: dict[str, str] = {}
+
+    def _load(self, patience: float) -> SkillIndex:
+        """The index, loaded by the first caller; others wait for it at most `patience` seconds."""
+        if self._index is not None:
+            return self._index
+        with _held(self._loading, patience, "is still being loaded"):
+            if self._embedder is None:
+                self._embedder = self._embedder_factory()
+                self._embed = lru_cache(_CACHED_TASKS)(self._embedder.embed_query)
+            if self._index is None:
+                self._index = self._index_factory(self._embedder)
+            return self._index
+
+    def _follow(self, index: SkillIndex, generation: int) -> Snapshot:
+        """The snapshot to answer from: the newest, unless getting there takes long."""
+        if index.snapshot.generation >= generation:
+            return index.snapshot
+        if not self._working:
+            with _held(self._following, self._config.deadline, "is being brought up to date"):
+                if index.is_near(generation, _NEAR):
+                    return index.sync(generation)
+                self._start_worker(index, generation)
+        return self._last_complete(index)
+
+    def _start_worker(self, index: SkillIndex, generation: int) -> None:
+        if not self._working:
+            self._working = True
+            work = threading.Thread(target=self._work, args=(index, generation), daemon=True)
+            work.start()
+
+    def _work(self, index: SkillIndex, generation: int) -> None:
+        try:
+            index.sync(generation)
+        except Exception as error:  # told to the next caller, who then tries again
+            self._failure = error
+        finally:
+            self._working = False
+
+    def _last_complete(self, index: SkillIndex) -> Snapshot:
+        """What can be answered while the index is catching up in the background."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise StoreError(f"the skill index could not follow the ledger: {failure}") from failure
+        if index.snapshot.generation == 0:
+            raise StoreError("the skill index is still being built from the ledger; try again soon")
+        return index.snapshot
+
+    def _search(
+        self, index: SkillIndex, snapshot: Snapshot, vector: Vector
+    ) -> tuple[Snapshot, list[Match]]:
+        config = self._config
+        while True:
+            found = index.search(snapshot, vector, config.top_k, config.min_score)
+            if found is not None:
+                return snapshot, found
+            snapshot = index.snapshot
+
+    def _answer(self, snapshot: Snapshot, found: list[Match]) -> Retrieved:
+        sections = self._texts([match.id for match in found])
+        chosen: list[str] = []
+        hits: list[SkillHit] = []
+        for match in found:
+            trial = render_block(snapshot.generation, [*chosen, sections[match.id]])
+            fits = tokens(trial) <= self._config.token_budget
+            hits.append(SkillHit(match.id, match.score, fits))
+            if fits:
+                chosen.append(sections[match.id])
+        block = render_block(snapshot.generation, chosen) if chosen else ""
+        return Retrieved(snapshot.generation, tuple(hits), block)
+
+    def _texts(self, ids: Iterable[str]) -> dict[str, str]:
+        """The prompt text of skills. A version never changes, so it is read once."""
+        cache = self._sections
+        texts = {id: cache[id] for id in ids if id in cache}
+        missing = [id for id in ids if id not in texts]
+        if missing:
+            skills = self._ledger.skills(self.namespace, missing)
+            texts.update((id, section(skill)) for id, skill in skills.items())
+            self._sections = texts if len(cache) > _CACHED_SECTIONS else {**cache, **texts}
+        return texts
+
+
+def open_retriever(ledger: Ledger, config: MetaClawConfig) -> SkillRetriever:
+    """The retriever of the configured namespace, on the configured model and index."""
+
+    def index(embedder: Embedder) -> SkillIndex:
+        return open_index(ledger, embedder, config.namespace, config.home, config.chroma_url)
+
+    return SkillRetriever(
+        ledger,
+        lambda: load_embedder(config.retrieval.embedder),
+        index,
+        config.retrieval,
+        config.namespace,
+    )
+
+
+@contextmanager
+def _held(lock: threading.Lock, patience: float, state: str) -> Iterator[None]:
+    if not lock.acquire(timeout=patience):
+        raise StoreError(f"the skill index {state}; try again soon")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _not_loaded(task: str) -> Vector:
+    raise RuntimeError("the embedding model is loaded before it is used")

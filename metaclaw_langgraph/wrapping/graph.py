@@ -1,0 +1,112 @@
+"""`with_metaclaw`: any LangGraph graph, with skills in and trajectories out.
+
+The result is an instance of a subclass of the graph's own class, built from the same attributes,
+so that everything that takes a graph takes it: subgraph nodes, `langgraph dev`, `isinstance`.
+Only `stream` and `astream` are overridden, to add one callback handler to the config: invoke,
+batch and all event streams go through these two.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.graph import Graph
+from langgraph.graph import StateGraph
+from langgraph.pregel import Pregel
+
+from metaclaw_langgraph.errors import ConfigError
+from metaclaw_langgraph.runtime import Runtime, runtime_for
+from metaclaw_langgraph.wrapping.boundary import install_hook
+from metaclaw_langgraph.wrapping.drawing import draw_loop
+from metaclaw_langgraph.wrapping.handler import RunHandler, run_of, with_handler
+
+if TYPE_CHECKING:
+    from metaclaw_langgraph.config import MetaClawConfig
+    from metaclaw_langgraph.runtime import TaskFunction
+
+    class WrappedGraph(Pregel[Any, Any, Any, Any]):
+        """A graph with its runtime: the type that `with_metaclaw` returns."""
+
+        metaclaw: ClassVar[Runtime]
+
+__all__ = ["with_metaclaw"]
+
+
+def with_metaclaw(
+    graph: StateGraph[Any, Any, Any, Any] | Pregel[Any, Any, Any, Any],
+    config: MetaClawConfig | None = None,
+    *,
+    task: TaskFunction | None = None,
+    **settings: Any,
+) -> WrappedGraph:
+    """Wrap a graph so that it learns from its runs; use the result as you used the graph.
+
+    Args:
+        graph: A `StateGraph` (compiled for you), a compiled graph, the agent that `create_agent`
+            or deepagents returned, or an `@entrypoint`. A wrapped graph is returned as it is.
+        config: Settings, if you have built them; else they are read from `metaclaw.toml`, the
+            environment and `settings`.
+        task: How to find the user's request in the graph's input, if the input is unusual.
+        **settings: Single settings, for instance `namespace="support-agent"`.
+    """
+    if isinstance(graph, _Wrapped):
+        return graph  # type: ignore[return-value]
+    if isinstance(graph, StateGraph):
+        graph = graph.compile()
+    if not isinstance(graph, Pregel):
+        raise ConfigError(
+            f"with_metaclaw takes a StateGraph, a compiled graph or an @entrypoint, "
+            f"not {type(graph).__name__}; pass the graph itself"
+        )
+    runtime = runtime_for(config, task=task, **settings)
+    if runtime.config.hook:
+        install_hook()
+    cls = _wrapped_class(type(graph), runtime)
+    wrapped = cls.__new__(cls)
+    wrapped.__dict__.update(graph.__dict__, nodes=runtime.fused(graph.nodes))
+    return wrapped  # type: ignore[return-value]
+
+
+class _Wrapped(Pregel[Any, Any, Any, Any]):
+    """What a wrapped graph adds to its own class. The runtime is the class's, so copies keep it."""
+
+    metaclaw: ClassVar[Runtime]
+
+    def stream(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        return super().stream(input, self._observed(config), **kwargs)
+
+    def astream(  # the base is an async generator, so this returns one
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        return super().astream(input, self._observed(config), **kwargs)
+
+    def get_graph(self, config: RunnableConfig | None = None, *, xray: int | bool = False) -> Graph:
+        bare = super().get_graph(config, xray=xray)
+        return draw_loop(bare) if self.metaclaw.config.draw else bare
+
+    async def aget_graph(
+        self, config: RunnableConfig | None = None, *, xray: int | bool = False
+    ) -> Graph:
+        bare = await super().aget_graph(config, xray=xray)
+        return draw_loop(bare) if self.metaclaw.config.draw else bare
+
+    def _observed(self, config: RunnableConfig | None) -> RunnableConfig | None:
+        """The config with a handler for a new run; as it is inside a run that is watched."""
+        try:
+            if run_of(config) is not None or run_of(self.config) is not None:
+                return config
+            return with_handler(config, RunHandler(self.metaclaw.new_run()))
+        except Exception as error:
+            self.metaclaw.incident("capture", "start", error)
+            return config
+
+
+@functools.lru_cache(maxsize=256)
+def _wrapped_class(base: type[Pregel[Any, Any, Any, Any]], runtime: Runtime) -> type[_Wrapped]:
+    names = {"__module__": base.__module__, "__qualname__": base.__qualname__}
+    return type(base.__name__, (_Wrapped, base), {**names, "metaclaw": runtime})

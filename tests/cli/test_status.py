@@ -1,0 +1,143 @@
+"""`metaclaw status`: what it shows, and that a broken part does not hide the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metaclaw_langgraph.config import MetaClawConfig
+from metaclaw_langgraph.incidents import Incidents
+from metaclaw_langgraph.ledger import Incident, Ledger
+from metaclaw_langgraph.status import gather_status
+from tests.cli.conftest import START
+
+Run = Callable[..., Any]
+
+
+def test_a_fresh_home_is_empty_and_works(run: Run, home: Path) -> None:
+    result = run("status", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["working"] is True
+    assert found["home"] == str(home)
+    (only,) = found["namespaces"]
+    assert (only["namespace"], only["generation"], only["skills"]) == ("default", 0, 0)
+    assert "No incidents" in run("status").stdout
+
+
+def test_every_namespace_is_counted(run: Run, ledger: Ledger) -> None:
+    found = json.loads(run("status", "--json").stdout)
+    default, shop = found["namespaces"]
+    assert default["namespace"] == "default"
+    assert shop["namespace"] == "shop"
+    assert (shop["generation"], shop["skills"]) == (1, 1)
+    assert shop["trajectories"] == {
+        "outcome": {"ok": 1, "failed": 1},
+        "role": {"query": 1, "unjudged": 1},
+        "trace": {"pending": 2},
+    }
+    (incident,) = shop["incidents"]
+    assert (incident["part"], incident["kind"], incident["count"]) == ("retrieval", "missed", 3)
+
+
+def test_for_people_it_says_the_same(run: Run, ledger: Ledger) -> None:
+    text = run("status").stdout
+    assert "1 failed, 1 ok" in text
+    assert "1 query, 1 unjudged" in text
+    assert "past the deadline" in text
+
+
+def test_one_namespace_on_demand(run: Run, ledger: Ledger) -> None:
+    found = json.loads(run("status", "--json", "--namespace", "shop").stdout)
+    assert [one["namespace"] for one in found["namespaces"]] == ["shop"]
+
+
+def test_waiting_and_unreadable_spool_files_are_counted(run: Run, home: Path) -> None:
+    (home / "spool").mkdir(parents=True)
+    for name in ("a.jsonl", "b.jsonl", "c.bad", ".d.tmp"):
+        (home / "spool" / name).write_text("")
+    text = run("status").stdout
+    assert "2 spool files wait for the ledger" in text
+    assert "1 spool files cannot be read" in text
+
+
+def test_a_broken_ledger_is_named_and_the_rest_is_shown(run: Run, home: Path) -> None:
+    (home / "spool").mkdir(parents=True)
+    (home / "spool" / "a.jsonl").write_text("")
+    (home / "ledger.db").write_text("this is no database")
+    result = run("status", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert [problem["part"] for problem in found["problems"]] == ["ledger"]
+    assert found["spool_waiting"] == 1
+    assert found["namespaces"][0]["generation"] is None
+    assert "BROKEN ledger: " in run("status").stdout
+
+
+def test_a_ledger_that_breaks_later_is_named_once(
+    home: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("disk on fire")
+
+    for name in ("check", "namespaces", "generation", "counts", "incidents"):
+        monkeypatch.setattr(ledger, name, broken)
+    found = gather_status(MetaClawConfig.load(), ledger)
+    assert [str(problem.message) for problem in found.problems] == ["disk on fire"]
+    assert not found.working
+
+
+def test_a_spool_that_cannot_be_read_is_named(run: Run, home: Path) -> None:
+    home.mkdir()
+    (home / "spool").write_text("a file, not a folder")
+    found = json.loads(run("status", "--json").stdout)
+    assert [problem["part"] for problem in found["problems"]] == ["spool"]
+    assert found["namespaces"][0]["generation"] == 0
+
+
+class Live:
+    """A runtime with two runs in its queue and incidents that the ledger has not seen."""
+
+    namespace = "shop"
+    waiting = 2
+
+    def __init__(self) -> None:
+        self.incidents = Incidents()
+        later = START + timedelta(hours=1)
+        self.incidents.give_back(
+            [
+                Incident("retrieval", "missed", 2, "again", later),
+                Incident("ledger", "lost", 1, "disk full", later + timedelta(hours=1)),
+            ]
+        )
+
+
+def test_a_live_runtime_adds_what_only_it_knows(ledger: Ledger) -> None:
+    found = gather_status(MetaClawConfig.load(), ledger, runtime=Live())
+    assert found.waiting == 2
+    (shop,) = found.namespaces
+    assert [(one.part, one.count, one.message) for one in shop.incidents] == [
+        ("ledger", 1, "disk full"),
+        ("retrieval", 5, "again"),
+    ]
+    assert shop.incidents[1].first_at == START
+    assert json.loads(json.dumps(found.to_json()))["waiting"] == 2
+
+
+def test_a_ledger_that_was_lent_stays_open(ledger: Ledger) -> None:
+    gather_status(MetaClawConfig.load(), ledger)
+    ledger.check()
+
+
+def test_passwords_are_not_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METACLAW_LEDGER_URL", "postgresql+psycopg://ann:Pa55@127.0.0.1:1/none")
+    monkeypatch.setenv("METACLAW_MLFLOW_URI", "postgresql://ann:Pa55@127.0.0.1:1/none")
+    for arguments in (["status"], ["status", "--json"]):
+        result = run(*arguments)
+        assert result.exit_code == 1
+        assert "Pa55" not in result.output

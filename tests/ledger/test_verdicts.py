@@ -1,0 +1,91 @@
+"""Verdicts decide what a trajectory may be used for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from metaclaw_langgraph.errors import NotFoundError
+from metaclaw_langgraph.ledger import Ledger
+from metaclaw_langgraph.types import Role, Trajectory, Verdict, VerdictSource
+
+Build = Callable[..., Trajectory]
+
+
+@pytest.mark.parametrize(
+    ("given", "role"),
+    [
+        ([("judge", 0.5)], "query"),
+        ([("judge", 0.0)], "support"),
+        ([("run", -1.0)], "support"),
+        ([("human", 1.0), ("verifier", -1.0), ("judge", -1.0), ("run", -1.0)], "query"),
+        ([("run", 1.0), ("judge", -1.0)], "support"),
+        ([("judge", -1.0), ("verifier", 1.0)], "query"),
+        ([("judge", 1.0), ("judge", -1.0)], "support"),
+        ([("human", -1.0), ("human", 1.0), ("judge", -1.0)], "query"),
+    ],
+)
+def test_the_highest_and_then_the_latest_verdict_wins(
+    ledger: Ledger, trajectory: Build, given: list[tuple[VerdictSource, float]], role: Role
+) -> None:
+    ledger.add_trajectories([trajectory("t")])
+    answers = [ledger.add_verdict("agent", "t", Verdict(reward, who)) for who, reward in given]
+    assert answers[-1] == role
+    assert ledger.trajectory("agent", "t").role == role
+    assert [(v.source, v.reward) for v in ledger.verdicts("agent", "t")] == given
+
+
+def test_a_verdict_comes_back_whole(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories([trajectory("t")])
+    at = datetime(2026, 5, 1, tzinfo=UTC)
+    full = Verdict(-0.25, "judge", "too \x00 long", "judge-v1", (0.5, -1.0), at)
+    ledger.add_verdict("agent", "t", full)
+    (found,) = ledger.verdicts("agent", "t")
+    assert found == Verdict(-0.25, "judge", "too \ufffd long", "judge-v1", (0.5, -1.0), at)
+    ledger.add_verdict("agent", "t", Verdict(1.0, "judge"))
+    assert ledger.verdicts("agent", "t")[1].at is not None
+
+
+@pytest.mark.parametrize("outcome", ["interrupted", "cancelled"])
+def test_only_a_human_judges_what_did_not_end(
+    ledger: Ledger, trajectory: Build, outcome: str
+) -> None:
+    ledger.add_trajectories([trajectory("t", outcome=outcome)])
+    assert ledger.add_verdict("agent", "t", Verdict(1.0, "judge")) == "unjudged"
+    assert ledger.trajectories("agent")[0].reward is None
+    assert ledger.add_verdict("agent", "t", Verdict(-1.0, "human")) == "support"
+    assert ledger.trajectories("agent")[0].reward == -1.0
+
+
+@pytest.mark.parametrize("generation", [0, None, 2])
+def test_what_was_sampled_under_another_generation_is_never_query(
+    ledger: Ledger, trajectory: Build, generation: int | None
+) -> None:
+    ledger.commit_generation("agent", expected=0, reason="one")
+    ledger.add_trajectories([trajectory("t", generation=generation)])
+    assert ledger.add_verdict("agent", "t", Verdict(1.0, "human")) == "stale"
+    assert ledger.add_verdict("agent", "t", Verdict(-1.0, "human")) == "support"
+
+
+def test_what_was_used_keeps_its_role(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories([trajectory("c", role="consumed"), trajectory("t", role="trained")])
+    assert ledger.add_verdict("agent", "c", Verdict(1.0, "human")) == "consumed"
+    assert ledger.add_verdict("agent", "t", Verdict(-1.0, "human")) == "trained"
+
+
+@pytest.mark.parametrize("reward", [1.01, -2.0, float("nan"), float("inf")])
+def test_a_reward_out_of_range_is_refused(ledger: Ledger, trajectory: Build, reward: float) -> None:
+    ledger.add_trajectories([trajectory("t")])
+    with pytest.raises(ValueError, match="from -1 to 1"):
+        ledger.add_verdict("agent", "t", Verdict(reward, "human"))
+    assert ledger.verdicts("agent", "t") == []
+
+
+def test_an_unknown_source_or_trajectory_is_refused(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories([trajectory("t")])
+    with pytest.raises(ValueError, match="one of run, judge, verifier, human"):
+        ledger.add_verdict("agent", "t", Verdict(1.0, "crowd"))  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError, match="no trajectory 'x'"):
+        ledger.add_verdict("agent", "x", Verdict(1.0, "human"))
