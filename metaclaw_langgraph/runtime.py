@@ -149,22 +149,30 @@ class Runtime:
             self._recorder.put(run)
 
     def incident(self, part: str, kind: str, error: BaseException | str) -> None:
-        """Count something that went wrong."""
-        self._incidents.add(part, kind, error)
+        """Count something that went wrong; nothing does once it is closed."""
+        if not self._closed:
+            self._incidents.add(part, kind, error)
 
     def warm(self, seconds: float) -> None:
-        """Load what retrieval needs, so that the first run has its skills; gives up in time."""
-        warming = threading.Thread(target=self._warm, name="metaclaw-warm", daemon=True)
-        warming.start()
-        warming.join(seconds)
-        if seconds and warming.is_alive():
+        """Load what retrieval needs, in the background.
+
+        Waits for it at most so long, so that the first run has its skills; not at all if there
+        are no skills yet.
+        """
+        ready = threading.Event()
+        threading.Thread(
+            target=self._warm, args=(ready,), name="metaclaw-warm", daemon=True
+        ).start()
+        if not ready.wait(seconds) and seconds:
             self.incident("retrieval", "slow start", f"still loading after {seconds:g} s")
 
-    def _warm(self) -> None:
+    def _warm(self, ready: threading.Event) -> None:
         try:
-            self._store.warm()
+            self._store.warm(when_empty=ready.set)
         except Exception as error:
             self.incident("retrieval", "failed", error)
+        finally:
+            ready.set()
 
     def _start(self) -> None:
         from metaclaw_langgraph.learning.recorder import Recorder
@@ -218,5 +226,3 @@ def _close_all() -> None:
 
 
 atexit.register(_close_all)
-
-

@@ -27,7 +27,7 @@ __all__ = [
     "VerdictSource",
 ]
 
-Json: TypeAlias = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
 Outcome: TypeAlias = Literal["ok", "failed", "interrupted", "cancelled"]
 """How a run ended. Only `ok` and `failed` runs are ever judged."""

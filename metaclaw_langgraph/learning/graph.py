@@ -41,9 +41,7 @@ class LearningState(TypedDict, total=False):
     verdicts: Mapping[str, Verdict]
 
 
-def build_learning_graph(
-    ledger: Ledger, namespace: str
-) -> CompiledStateGraph[Any, Any, Any, Any]:
+def build_learning_graph(ledger: Ledger, namespace: str) -> CompiledStateGraph[Any, Any, Any, Any]:
     """Compile the learning graph of one namespace."""
 
     def judge(state: LearningState) -> LearningState:

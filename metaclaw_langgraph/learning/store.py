@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -26,6 +27,7 @@ from metaclaw_langgraph.wrapping.run import Run
 __all__ = ["LearningStore"]
 
 _LEFT_OVER = 1000
+_CLOSE_SECONDS = 1.0
 
 
 class LearningStore:
@@ -56,10 +58,11 @@ class LearningStore:
         """The skills for a task."""
         return self._open_retriever().retrieve(task)
 
-    def warm(self) -> None:
-        """Open the ledger, and load embedding model and index if there are skills to find."""
-        if self.ledger().generation(self._config.namespace):
-            self._open_retriever().warm()
+    def warm(self, when_empty: Callable[[], None]) -> None:
+        """Open the ledger and load what retrieval needs; says first if there are no skills."""
+        if not self.ledger().generation(self._config.namespace):
+            when_empty()
+        self._open_retriever().warm()
 
     def encode(self, run: Run) -> Row:
         """The run as a redacted row of the ledger."""
@@ -106,7 +109,7 @@ class LearningStore:
                 except StoreError as error:
                     self._incidents.add("ledger", "unavailable", error)
             if self._retriever is not None:
-                self._retriever.close()
+                _close_in_time(self._retriever)
             if self._ledger is not None:
                 self._ledger.close()
             self._ledger = self._retriever = None
@@ -131,19 +134,32 @@ class LearningStore:
             raise
 
     def _learn(self, namespace: str, runs: list[Judgeable]) -> None:
-        if not any(run["outcome"] == "failed" for run in runs):
+        runs = [
+            run for run in runs if run["outcome"] == "failed" and not self._judged(namespace, run)
+        ]
+        if not runs:
             return
         if namespace not in self._graphs:
             self._graphs[namespace] = build_learning_graph(self.ledger(), namespace)
         self._graphs[namespace].invoke({"runs": runs})
 
+    def _judged(self, namespace: str, run: Judgeable) -> bool:
+        """Whether this was done before: as left over, or from a spool file that is read again."""
+        return any(v.source == "run" for v in self.ledger().verdicts(namespace, run["id"]))
+
     def _left_over(self) -> list[Judgeable]:
         """Failed runs that an earlier process stored but did not live to judge."""
         ledger, namespace = self.ledger(), self._config.namespace
-        found = ledger.trajectories(
-            namespace, limit=_LEFT_OVER, outcome="failed", role="unjudged"
-        )
+        found = ledger.trajectories(namespace, limit=_LEFT_OVER, outcome="failed", role="unjudged")
         return [
             Judgeable(id=t.id, outcome="failed", error=ledger.trajectory(namespace, t.id).error)
             for t in found
         ]
+
+
+def _close_in_time(retriever: SkillRetriever) -> None:
+    """A look-up that hangs holds the retriever; it must not keep the program from ending."""
+    closing = threading.Thread(target=retriever.close, name="metaclaw-close", daemon=True)
+    with contextlib.suppress(RuntimeError):  # no new threads at exit (3.12): its locks end anyway
+        closing.start()
+        closing.join(_CLOSE_SECONDS)

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, message_to_dict
-from pydantic import BaseModel
+from langchain_core.messages import AIMessage, BaseMessage
 
+from metaclaw_langgraph.learning.plain import SPAN_LIMIT, Plain
 from metaclaw_langgraph.types import Json, ModelCall, SkillHit, Span, ToolCall, Trajectory
 from metaclaw_langgraph.wrapping.run import OpenSpan, Run
 
-__all__ = ["to_json", "trajectory_of"]
-
-VALUE_LIMIT = 200_000
-"""Characters of one input or output that are kept; longer text is cut, and says so."""
-SPAN_LIMIT = 8_000
-"""The same for the input or output of one node, which repeats most of the messages."""
-_DEPTH = 12
+__all__ = ["trajectory_of"]
 
 
 def trajectory_of(run: Run) -> Trajectory:
     """Everything that the run did, as plain values."""
-    book = _MessageBook()
+    plain = Plain()
+    book = _MessageBook(plain)
     calls: list[ModelCall] = []
     tools: list[ToolCall] = []
     spans: list[Span] = []
@@ -37,8 +31,8 @@ def trajectory_of(run: Run) -> Trajectory:
             calls.append(_model_call(span, run, book))
         elif span.kind == "tool":
             ref = len(tools)
-            tools.append(_tool_call(span, run))
-        spans.append(_span(span, run, ref))
+            tools.append(_tool_call(span, run, plain))
+        spans.append(_span(span, run, ref, plain))
     retrieved = run.retrieved
     return Trajectory(
         id=run.id,
@@ -53,8 +47,8 @@ def trajectory_of(run: Run) -> Trajectory:
         adapter=None,
         retrieval=run.retrieval,
         skills=_skills(run),
-        input=to_json(run.input, VALUE_LIMIT),
-        output=to_json(run.output, VALUE_LIMIT),
+        input=plain.value(run.input),
+        output=plain.value(run.output),
         messages=tuple(book.messages),
         calls=tuple(calls),
         tools=tuple(tools),
@@ -66,12 +60,19 @@ def trajectory_of(run: Run) -> Trajectory:
 class _MessageBook:
     """The run's messages, each once: the prompts of later calls repeat the earlier ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, plain: Plain) -> None:
         self.messages: list[Mapping[str, Json]] = []
+        self._plain = plain
         self._by_text: dict[str, int] = {}
+        self._by_object: dict[int, int] = {}
 
     def index(self, message: BaseMessage) -> int:
-        value = to_json(message, VALUE_LIMIT)
+        if id(message) not in self._by_object:
+            self._by_object[id(message)] = self._add(message)
+        return self._by_object[id(message)]
+
+    def _add(self, message: BaseMessage) -> int:
+        value = self._plain.value(message)
         assert isinstance(value, Mapping)
         text = json.dumps(value, sort_keys=True)
         if text not in self._by_text:
@@ -114,20 +115,20 @@ def _provider_tokens(answer: BaseMessage | None) -> dict[str, Any]:
     }
 
 
-def _tool_call(span: OpenSpan, run: Run) -> ToolCall:
+def _tool_call(span: OpenSpan, run: Run, plain: Plain) -> ToolCall:
     call_id = span.call_id or getattr(span.output, "tool_call_id", None)
     return ToolCall(
         name=span.name,
         call_id=call_id,
-        input=to_json(span.input, VALUE_LIMIT),
-        output=to_json(span.output, VALUE_LIMIT),
+        input=plain.value(span.input),
+        output=plain.value(span.output),
         error=span.error,
         started_at=_time(span.started_ns),
         ended_at=_end(span, run),
     )
 
 
-def _span(span: OpenSpan, run: Run, ref: int | None) -> Span:
+def _span(span: OpenSpan, run: Run, ref: int | None, plain: Plain) -> Span:
     chain = span.kind == "chain"
     return Span(
         id=str(span.id),
@@ -138,8 +139,8 @@ def _span(span: OpenSpan, run: Run, ref: int | None) -> Span:
         ended_at=_end(span, run),
         error=span.error,
         ref=ref,
-        input=to_json(span.input, SPAN_LIMIT) if chain else None,
-        output=to_json(span.output, SPAN_LIMIT) if chain else None,
+        input=plain.value(span.input, SPAN_LIMIT) if chain else None,
+        output=plain.value(span.output, SPAN_LIMIT) if chain else None,
     )
 
 
@@ -149,52 +150,6 @@ def _skills(run: Run) -> tuple[SkillHit, ...]:
     if run.injected:
         return hits
     return tuple(dataclasses.replace(hit, injected=False) for hit in hits)
-
-
-def to_json(value: Any, limit: int) -> Json:
-    """Any value as JSON of about `limit` characters at most; what is cut says so."""
-    return _Writer(limit).write(value, 0)
-
-
-class _Writer:
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-
-    def write(self, value: Any, depth: int) -> Json:
-        if value is None or isinstance(value, bool | int):
-            return value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else str(value)
-        if isinstance(value, str):
-            return self._text(value)
-        if depth >= _DEPTH or self._left <= 0:
-            return "…"
-        return self._structure(value, depth + 1)
-
-    def _structure(self, value: Any, depth: int) -> Json:
-        if isinstance(value, BaseMessage):
-            return self._mapping(message_to_dict(value), depth)
-        if isinstance(value, BaseModel):
-            return self._mapping(dict(value), depth)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = dataclasses.fields(value)
-            return self._mapping({f.name: getattr(value, f.name) for f in fields}, depth)
-        if isinstance(value, Mapping):
-            return self._mapping(value, depth)
-        if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
-            return [self.write(item, depth) for item in value]
-        if isinstance(value, bytes | bytearray | memoryview):
-            return f"<{len(value)} bytes>"
-        return self._text(str(value))
-
-    def _mapping(self, value: Mapping[Any, Any], depth: int) -> Json:
-        return {str(key): self.write(item, depth) for key, item in value.items()}
-
-    def _text(self, text: str) -> str:
-        kept = text[: max(0, self._left)]
-        self._left -= len(kept)
-        missing = len(text) - len(kept)
-        return kept if not missing else f"{kept}… [{missing} more characters]"
 
 
 def _numbers(values: Sequence[Any] | None, kind: Any) -> tuple[Any, ...] | None:
@@ -207,5 +162,3 @@ def _end(span: OpenSpan, run: Run) -> datetime:
 
 def _time(ns: int) -> datetime:
     return datetime.fromtimestamp(ns / 1e9, UTC)
-
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 
 from metaclaw_langgraph.errors import StoreError
 
@@ -24,6 +24,8 @@ _FIXES = (
     ("permission denied", "make the file and its folder writable"),
     ("unable to open database file", "check that its folder exists and is writable"),
     ("not a directory", "METACLAW_HOME must be a folder; a part of this path is a file"),
+    ("file exists", "METACLAW_HOME must be a folder; a part of this path is a file"),
+    ("could not be acquired", "another process is opening the ledger; end it or try again"),
     ("is locked", "another process has been writing for too long; end it or try again"),
     ("not a database", "this is not a ledger; name another file, or move this one away"),
     ("malformed", "the file is damaged; restore a copy, or move it away to start anew"),
@@ -56,5 +58,8 @@ def store_errors(store: str, driver: type[BaseException] | None = None) -> Itera
     try:
         yield
     except caught as error:
+        if isinstance(error, StatementError) and isinstance(error.orig, ValueError):
+            # Not the database's fault: a value of the caller's was refused on the way to it.
+            raise error.orig from None
         cause = _cause(error)
         raise StoreError(f"ledger {store}: {cause}: {_fix(cause)}") from error

@@ -149,8 +149,9 @@ def _load(model_dir: Path, dtype: DType, device: str) -> Engine:
 
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
-    from transformers.utils import logging
+    from transformers import utils
 
+    logging: Any = utils.logging  # its functions are not typed
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -219,7 +220,7 @@ def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
 
 @contextmanager
 def _few_threads() -> Iterator[None]:
-    """Use at most half of the cores for a step, unless OMP_NUM_THREADS says how many.
+    """Use at most half of torch's threads for a step, unless OMP_NUM_THREADS says how many.
 
     Torch's threads spin while they wait for one another: with all cores in use on a busy machine
     an answer takes several times as long. Torch's setting is put back after each step, since
@@ -228,7 +229,7 @@ def _few_threads() -> Iterator[None]:
     import torch
 
     before = torch.get_num_threads()
-    wanted = min(_MAX_THREADS, max(1, (os.cpu_count() or 1) // 2))
+    wanted = min(_MAX_THREADS, max(1, before // 2))
     if "OMP_NUM_THREADS" in os.environ or before <= wanted:
         yield
         return

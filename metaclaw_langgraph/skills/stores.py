@@ -9,14 +9,14 @@ process that asks Chroma for one, the user's own code included.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from metaclaw_langgraph.skills.embedding import Vector
 
-__all__ = ["Match", "MemoryStore", "VectorStore"]
+__all__ = ["Match", "MemoryStore", "VectorStore", "best_first"]
 
 
 class Match(NamedTuple):
@@ -24,6 +24,11 @@ class Match(NamedTuple):
 
     id: str
     score: float
+
+
+def best_first(matches: Iterable[Match]) -> list[Match]:
+    """In order of score. Scores that differ only by rounding are ordered by id."""
+    return sorted(matches, key=lambda match: (-round(match.score, 5), match.id))
 
 
 class VectorStore(Protocol):
@@ -79,7 +84,8 @@ class MemoryStore:
             names, matrix = self._published
             used, needed = len(matrix), len(matrix) + len(ids)
             if needed > len(self._buffer):
-                self._buffer = np.resize(self._buffer, (2 * needed, matrix.shape[1]))
+                self._buffer = np.empty((2 * needed, matrix.shape[1]), dtype=np.float32)
+                self._buffer[:used] = matrix
             self._buffer[used:needed] = vectors
             names.extend(ids)
             self._known.update(ids)
@@ -93,8 +99,7 @@ class MemoryStore:
         names, matrix = self._published
         scores = matrix @ vector
         near = np.argpartition(-scores, k)[:k] if k < len(scores) else np.arange(len(scores))
-        found = [Match(names[row], float(scores[row])) for row in near]
-        return sorted(found, key=lambda match: (-match.score, match.id))
+        return best_first(Match(names[row], float(scores[row])) for row in near)
 
     def close(self) -> None:
         """Nothing to release."""

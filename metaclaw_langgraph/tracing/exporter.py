@@ -117,7 +117,12 @@ class _Exporter:
             _prepare_sqlite(self._order.mlflow_uri)
             mlflow.set_tracking_uri(self._order.mlflow_uri)
             name = f"metaclaw/{self._order.namespace}/runs"
-            self._experiment_id = mlflow.set_experiment(name).experiment_id
+            found = mlflow.get_experiment_by_name(name)
+            self._experiment_id = (
+                found.experiment_id
+                if found
+                else mlflow.create_experiment(name, _artifact_location(self._order))
+            )
         return self._experiment_id
 
     def _check(self, trace_id: str) -> None:
@@ -153,6 +158,13 @@ class _Exporter:
         _log.warning("%s: %s", kind, message)
         incident = Incident("mlflow", kind, 1, message, datetime.now(UTC))
         self._ledger.add_incidents(self._order.namespace, [incident])
+
+
+def _artifact_location(order: Order) -> str | None:
+    """Beside a local database; MLflow would take the working directory. A server has its own."""
+    if not order.mlflow_uri.startswith("sqlite:///"):
+        return None
+    return (Path(order.home) / "mlartifacts" / "traces" / order.namespace).as_uri()
 
 
 def _prepare_sqlite(uri: str) -> None:

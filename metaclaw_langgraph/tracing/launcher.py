@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -71,5 +72,7 @@ class ExporterLauncher:
         with pipe:
             pipe.write(json.dumps(self._order).encode())
         # Somebody has to wait for it, or it stays as a zombie; it may outlive the runtime.
-        threading.Thread(target=process.wait, name="metaclaw-reaper", daemon=True).start()
+        reaper = threading.Thread(target=process.wait, name="metaclaw-reaper", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no new threads at exit (3.12), nor any need
+            reaper.start()
         return process

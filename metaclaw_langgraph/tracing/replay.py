@@ -76,7 +76,7 @@ class _ReplayTracer(MlflowLangchainTracer):
         span = start_span_no_context(
             name=span_name,
             span_type=span_type,
-            parent_span=None if root else self._get_span_by_run_id(parent_run_id),
+            parent_span=self._get_span_by_run_id(parent_run_id) if parent_run_id else None,
             inputs=inputs,
             attributes=attributes,
             tags=self._tags if root else None,
@@ -138,9 +138,7 @@ def _start(
         tracer.on_chain_start({}, span.input if parent else trajectory.input, **ids)
 
 
-def _end(
-    tracer: MlflowLangchainTracer, trajectory: Trajectory, span: Span, run_id: UUID
-) -> None:
+def _end(tracer: MlflowLangchainTracer, trajectory: Trajectory, span: Span, run_id: UUID) -> None:
     error = _exception(span.error)
     if span.kind == "model":
         call = _call(trajectory, span)

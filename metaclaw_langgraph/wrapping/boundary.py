@@ -14,17 +14,17 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk, BaseMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 
-from metaclaw_langgraph.wrapping.handler import run_in_callbacks, run_of
+from metaclaw_langgraph.wrapping.handler import run_in_callbacks, run_of, without_tokens
 from metaclaw_langgraph.wrapping.run import Run
 
-__all__ = ["add_skills", "aadd_skills", "append_block", "install_hook"]
+__all__ = ["aadd_skills", "add_skills", "append_block", "install_hook"]
 
 MARKER = "<metaclaw_skills "
 """Begins the skills block; a prompt that has it is not given another one."""
@@ -127,9 +127,13 @@ def _stream(original: Callable[..., Any]) -> Callable[..., Any]:
         self: BaseChatModel, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Iterator[AIMessageChunk]:
         run = run_of(config)
-        if run is not None:
-            input = add_skills(run, _messages(self, input))
-        yield from original(self, input, config, **kwargs)
+        if run is None:
+            yield from original(self, input, config, **kwargs)
+            return
+        input = add_skills(run, _messages(self, input))
+        with closing(original(self, input, config, **kwargs)) as chunks:
+            for chunk in chunks:
+                yield without_tokens(chunk)
 
     return stream
 
@@ -144,7 +148,7 @@ def _astream(original: Callable[..., Any]) -> Callable[..., Any]:
             input = await aadd_skills(run, _messages(self, input))
         async with aclosing(original(self, input, config, **kwargs)) as chunks:
             async for chunk in chunks:
-                yield chunk
+                yield chunk if run is None else without_tokens(chunk)
 
     return astream
 

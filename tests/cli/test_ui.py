@@ -88,6 +88,7 @@ def test_it_serves_the_store_of_the_home_and_stops_cleanly(home: Path) -> None:
         _, alive = psutil.wait_procs(members, timeout=30)
         assert alive == []
     assert (home / "mlflow.db").is_file()
+    assert os.listdir() == ["home"]
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -33,7 +33,7 @@ def test_staging_again_is_a_no_op_unless_the_text_differs(ledger: Ledger) -> Non
     ledger.stage_skills("agent", [new("add", vector=b"1", embedder="e")])
     ledger.stage_skills("agent", [new("add", vector=b"2", embedder="e")])
     assert ledger.vectors("agent", ["add@1"], "e") == {"add@1": b"2"}
-    with pytest.raises(ConflictError, match="add@1.*another text"):
+    with pytest.raises(ConflictError, match=r"add@1.*another text"):
         ledger.stage_skills("agent", [new("sub"), new("add", body="Other.")])
     assert ledger.skills("agent", ["sub@1"]) == {}
     assert ledger.latest_version("agent", "add") == 1
@@ -88,7 +88,7 @@ def test_a_refused_commit_changes_nothing(ledger: Ledger) -> None:
     commit = ledger.commit_generation
     with pytest.raises(ConflictError, match="at generation 1, not 0"):
         commit("agent", expected=0, remove=["add@1"], reason="late")
-    with pytest.raises(NotFoundError, match="no skill 'sub@1'.*stage it"):
+    with pytest.raises(NotFoundError, match=r"no skill 'sub@1'.*stage it"):
         commit("agent", expected=1, add=["sub@1"], reason="not staged")
     with pytest.raises(ValueError, match="both added and removed"):
         commit("agent", expected=1, add=["add@1"], remove=["add@1"], reason="which?")

@@ -12,6 +12,7 @@ import pytest
 from metaclaw_langgraph import runtime as runtimes
 from metaclaw_langgraph import with_metaclaw
 from metaclaw_langgraph.runtime import Runtime
+from tests.wrapping.embedders import TOPICS
 from tests.wrapping.support import stop_exporter
 
 Wrap = Callable[..., Any]
@@ -31,11 +32,13 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def wrap(home: Path) -> Iterator[Wrap]:
-    """`with_metaclaw` on the test's home, without tracing unless asked for."""
+    """`with_metaclaw` on the test's home; no tracing and a small embedder unless asked for."""
     before = set(runtimes._runtimes.values())
 
     def wrapped(graph: Any, **settings: Any) -> Any:
-        return with_metaclaw(graph, **{"home": home, "tracing": False, **settings})
+        retrieval = {"embedder": TOPICS, **settings.pop("retrieval", {})}
+        defaults = {"home": home, "tracing": False}
+        return with_metaclaw(graph, **{**defaults, **settings}, retrieval=retrieval)
 
     yield wrapped
     close_runtimes(set(runtimes._runtimes.values()) - before)

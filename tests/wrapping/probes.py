@@ -51,9 +51,7 @@ def invoke_with_thread(make: Make, case: Case) -> Any:
 def stream_in(mode: Any, **kwargs: Any) -> Probe:
     def stream(make: Make, case: Case) -> Any:
         graph = make(InMemorySaver())
-        chunks = graph.stream(
-            case.input, THREAD, stream_mode=mode, context=case.context, **kwargs
-        )
+        chunks = graph.stream(case.input, THREAD, stream_mode=mode, context=case.context, **kwargs)
         return outcome(lambda: list(chunks))
 
     return stream
@@ -174,7 +172,11 @@ def as_node(make: Make, case: Case) -> Any:
     builder.add_edge(START, "child")
     outer = builder.compile(checkpointer=InMemorySaver())
     chunks = outer.stream(
-        case.input, THREAD, stream_mode=["updates", "messages"], subgraphs=True, context=case.context
+        case.input,
+        THREAD,
+        stream_mode=["updates", "messages"],
+        subgraphs=True,
+        context=case.context,
     )
     return [outcome(lambda: list(chunks)), [s.next for s in outer.get_state_history(THREAD)]]
 

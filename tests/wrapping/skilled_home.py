@@ -19,7 +19,9 @@ def add_skill(
         skill = Skill(name, description or f"When to {name}", body, version)
         ledger.stage_skills(config.namespace, [NewSkill(skill)])
         now = ledger.generation(config.namespace)
-        ledger.commit_generation(config.namespace, expected=now, add=[skill.id], remove=[], reason="test")
+        ledger.commit_generation(
+            config.namespace, expected=now, add=[skill.id], remove=[], reason="test"
+        )
         return skill.id
     finally:
         ledger.close()

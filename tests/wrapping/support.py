@@ -62,7 +62,7 @@ class EchoModel(BaseChatModel):
         ]
 
 
-def talk(model: BaseChatModel | None = None, saver: Any = None, store: Any = None) -> Any:
+def talk(model: BaseChatModel | None = None, saver: Any = None) -> Any:
     """One node that answers."""
     chosen = model or EchoModel()
 
@@ -130,7 +130,9 @@ def opened(home: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def run_python(code: str, *arguments: str, env: Mapping[str, str] | None = None, **kwargs: Any) -> Any:
+def run_python(
+    code: str, *arguments: str, env: Mapping[str, str] | None = None, **kwargs: Any
+) -> Any:
     """Run a script in a process of its own, with the project importable."""
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -164,6 +166,12 @@ def shown(status: Mapping[str, Any], part: str, kind: str, namespace: str = "def
         for one in space["incidents"]
         if (one["part"], one["kind"]) == (part, kind)
     )
+
+
+def saved(ledger: Ledger, part: str, kind: str | None = None) -> int:
+    """The count of an incident in the ledger."""
+    found = ledger.incidents("default")
+    return sum(one.count for one in found if one.part == part and kind in (None, one.kind))
 
 
 def closed_port() -> int:

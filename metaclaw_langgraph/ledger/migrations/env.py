@@ -1,6 +1,7 @@
 """Alembic's entry: run the migrations on the connection that the ledger hands over.
 
-`python -m alembic revision` needs no database of its own; see CONTRIBUTING for new migrations.
+A new migration is a file in `versions/` beside the others, and its number the new `HEAD` in
+`migrate.py`; tests/ledger/test_migrations.py tells whether it leads to the tables of `schema.py`.
 """
 
 from __future__ import annotations

@@ -143,6 +143,12 @@ def _create_trajectory() -> None:
         unique=False,
     )
     op.create_index(
+        op.f("ix_metaclaw_trajectory_namespace_thread_id"),
+        "metaclaw_trajectory",
+        ["namespace", "thread_id"],
+        unique=False,
+    )
+    op.create_index(
         op.f("ix_metaclaw_trajectory_namespace_trace_state"),
         "metaclaw_trajectory",
         ["namespace", "trace_state"],

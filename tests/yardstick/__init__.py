@@ -1,0 +1,1 @@
+"""LangGraph's own tests, run with every graph wrapped: the yardstick of transparency."""
