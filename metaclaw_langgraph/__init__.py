@@ -8,20 +8,24 @@
 
 from __future__ import annotations
 
-from metaclaw_langgraph.config import MetaClawConfig
-from metaclaw_langgraph.errors import (
-    ConfigError,
-    ConflictError,
-    MetaClawError,
-    MissingExtraError,
-    NotFoundError,
-    SkillFormatError,
-    StoreError,
-)
-from metaclaw_langgraph.runtime import Runtime
-from metaclaw_langgraph.wrapping.graph import with_metaclaw
-from metaclaw_langgraph.wrapping.middleware import MetaClawMiddleware
-from metaclaw_langgraph.wrapping.model import metaclaw_model
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from metaclaw_langgraph.config import MetaClawConfig
+    from metaclaw_langgraph.errors import (
+        ConfigError,
+        ConflictError,
+        MetaClawError,
+        MissingExtraError,
+        NotFoundError,
+        SkillFormatError,
+        StoreError,
+    )
+    from metaclaw_langgraph.runtime import Runtime
+    from metaclaw_langgraph.wrapping.graph import with_metaclaw
+    from metaclaw_langgraph.wrapping.middleware import MetaClawMiddleware
+    from metaclaw_langgraph.wrapping.model import metaclaw_model
 
 __all__ = [
     "ConfigError",
@@ -39,3 +43,18 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_ELSEWHERE = {
+    "MetaClawConfig": "config",
+    "MetaClawMiddleware": "wrapping.middleware",
+    "Runtime": "runtime",
+    "metaclaw_model": "wrapping.model",
+    "with_metaclaw": "wrapping.graph",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used: the CLI does not wait for LangGraph."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_ELSEWHERE.get(name, 'errors')}"), name)

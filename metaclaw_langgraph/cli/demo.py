@@ -175,7 +175,7 @@ def _table(before: Iterable[Answer], after: Iterable[Answer]) -> Table:
     table.add_column("skill injected", width=15)
     table.add_column("check", width=12)
     for question, old, new in zip(QUESTIONS, before, after, strict=True):
-        skills = [f"{hit.id} ({hit.score:.2f})" for hit in new.skills if hit.injected]
+        skills = [f"{hit.id}\nscore {hit.score:.2f}" for hit in new.skills if hit.injected]
         table.add_row(
             question.text,
             old.text,

@@ -137,16 +137,16 @@ def test_threads(server: Server) -> None:
     assert len(one.calls[0].prompt) == 4  # the skills, and the conversation so far
 
 
-@pytest.mark.parametrize("mode", ["values", "updates", "messages-tuple", "events", "debug"])
-def test_stream_modes(mode: Any, server: Server) -> None:
+def test_stream_modes(server: Server) -> None:
     """The same parts as from the bare graph beside it."""
+    modes: Any = ["values", "updates", "messages-tuple", "events", "debug", "custom"]
     seen = {}
     for name in ("bare", "agent"):
         thread = server.client.threads.create()["thread_id"]
-        parts = list(server.client.runs.stream(thread, name, input=INPUT, stream_mode=mode))
+        parts = list(server.client.runs.stream(thread, name, input=INPUT, stream_mode=modes))
         seen[name] = [(part.event, shape(part.data)) for part in parts]
     assert seen["agent"] == seen["bare"]
-    assert len(seen["agent"]) > 1
+    assert {event for event, _ in seen["agent"]} >= {"values", "updates", "messages", "events"}
 
 
 def shape(value: Any) -> Any:

@@ -18,12 +18,13 @@ from langgraph.types import interrupt
 from metaclaw_langgraph import MetaClawConfig, with_metaclaw
 from metaclaw_langgraph import runtime as runtimes
 from metaclaw_langgraph.types import Trajectory
-from tests.wrapping.conftest import close_runtimes
+from tests.wrapping.conftest import Wrap, close_runtimes
 from tests.wrapping.embedders import TOPICS
 from tests.wrapping.graphs import calling, scripted
 from tests.wrapping.skilled_home import add_skill
 from tests.wrapping.support import (
     ask,
+    closed_port,
     conversation,
     exporter_of,
     run_python,
@@ -216,23 +217,23 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
-def test_the_users_own_mlflow_is_left_alone(tmp_path: Path, wrap: Any) -> None:
+def test_the_users_own_mlflow_is_left_alone(traced: Traced, wrap: Wrap) -> None:
     import mlflow
 
-    own = f"sqlite:///{tmp_path / 'own.db'}"
+    own = f"sqlite:///{traced.home / 'mlflow.db'}"
     before = mlflow.get_tracking_uri()
     mlflow.set_tracking_uri(own)
     try:
         mine = mlflow.set_experiment("mine").experiment_id
-        agent = wrap(talk(), tracing=True, mlflow_uri=f"sqlite:///{tmp_path / 'ours.db'}")
+        agent = wrap(talk(), tracing=True, mlflow_uri=f"http://127.0.0.1:{closed_port()}")
         agent.invoke(ask("hello"))
-        assert len(stored(agent)) == 1
-        assert mlflow.get_tracking_uri() == own
         with mlflow.start_run() as run:
             agent.invoke(ask("again"))
+        assert len(stored(agent)) == 2
+        assert mlflow.get_tracking_uri() == own
         assert run.info.experiment_id == mine
         assert mlflow.MlflowClient(own).search_traces(locations=[mine]) == []
-        names = [one.name for one in mlflow.MlflowClient(own).search_experiments()]
-        assert sorted(names) == ["Default", "mine"]
+        names = {one.name for one in mlflow.MlflowClient(own).search_experiments()}
+        assert names == {"Default", "mine", "metaclaw/shop/runs"}
     finally:
         mlflow.set_tracking_uri(before)
