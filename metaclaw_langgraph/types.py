@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 __all__ = [
+    "TOKENS_KEY",
     "Json",
     "ModelCall",
     "Outcome",
@@ -26,6 +27,10 @@ __all__ = [
     "Verdict",
     "VerdictSource",
 ]
+
+TOKENS_KEY = "metaclaw_tokens"
+"""Where a model leaves token ids and logprobs, in its message's `response_metadata`, for capture:
+`{"prompt": [id…], "completion": [id…], "logprobs": [float…]}`."""
 
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 

@@ -161,16 +161,17 @@ def _weights() -> Finding:
 
 def _extras(config: MetaClawConfig) -> Iterator[Finding]:
     needs_postgres = config.resolved_ledger_url.startswith("postgresql")
-    for extra, module, needed in (
-        ("local", "torch", False),
-        ("postgres", "psycopg", needs_postgres),
+    for extra, modules, needed in (
+        ("local", ("torch", "transformers", "gguf", "safetensors"), False),
+        ("postgres", ("psycopg",), needs_postgres),
     ):
-        if find_spec(module) is not None:
+        missing = [module for module in modules if find_spec(module) is None]
+        if not missing:
             yield Finding(f"extra {extra}", "ok", "installed")
         else:
             state: State = "broken" if needed else "optional"
             fix = f"pip install 'metaclaw-langgraph[{extra}]'"
-            yield Finding(f"extra {extra}", state, f"{module} is not installed", fix)
+            yield Finding(f"extra {extra}", state, f"not installed: {', '.join(missing)}", fix)
 
 
 def _within(seconds: float, work: Callable[[], T]) -> T:

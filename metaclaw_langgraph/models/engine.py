@@ -22,6 +22,7 @@ from langchain_core.exceptions import ContextOverflowError
 
 from metaclaw_langgraph.errors import ConfigError
 from metaclaw_langgraph.models.embedded import require
+from metaclaw_langgraph.models.text import without_markers
 
 if TYPE_CHECKING:
     import torch
@@ -73,8 +74,10 @@ class Engine:
 
     def prompt_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """The tokens of a conversation, up to where the assistant's answer begins."""
+        special = [str(token) for token in self.tokenizer.all_special_tokens]
+        harmless = [{**m, "content": without_markers(m["content"], special)} for m in messages]
         encoded = self.tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=True, return_dict=True
+            harmless, add_generation_prompt=True, tokenize=True, return_dict=True
         )
         return list(encoded["input_ids"])
 

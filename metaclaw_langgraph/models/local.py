@@ -31,11 +31,9 @@ from metaclaw_langgraph.models.engine import (
     load_engine,
 )
 from metaclaw_langgraph.models.text import TextStream, template_messages
+from metaclaw_langgraph.types import TOKENS_KEY
 
-__all__ = ["TOKENS_KEY", "LocalChatModel"]
-
-TOKENS_KEY = "metaclaw_tokens"
-"""Where the answer's token record lies in `response_metadata`."""
+__all__ = ["LocalChatModel"]
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 

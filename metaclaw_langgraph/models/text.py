@@ -19,7 +19,7 @@ from metaclaw_langgraph.errors import ConfigError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["TextStream", "template_messages"]
+__all__ = ["TextStream", "template_messages", "without_markers"]
 
 _ROLES: tuple[tuple[type[BaseMessage], str], ...] = (
     (SystemMessage, "system"),
@@ -32,6 +32,16 @@ _ROLES: tuple[tuple[type[BaseMessage], str], ...] = (
 def template_messages(messages: Sequence[BaseMessage]) -> list[dict[str, str]]:
     """The messages as a chat template takes them: role and text."""
     return [{"role": _role(message), "content": _content(message)} for message in messages]
+
+
+def without_markers(text: str, markers: Sequence[str]) -> str:
+    """Text in which the template's own markers are only text.
+
+    Else a tool's result or a skill that holds `<|im_start|>` could begin a turn of its own.
+    """
+    for marker in markers:
+        text = text.replace(marker, f"{marker[:1]}\u200b{marker[1:]}")
+    return text
 
 
 def _role(message: BaseMessage) -> str:

@@ -22,15 +22,13 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent
 from langgraph.errors import GraphBubbleUp
 
+from metaclaw_langgraph.types import TOKENS_KEY
 from metaclaw_langgraph.wrapping.run import OpenSpan, Run
 
 __all__ = ["RunHandler", "run_in_callbacks", "run_of", "with_handler", "without_tokens"]
 
 F = TypeVar("F", bound=Callable[..., None])
 M = TypeVar("M", bound=BaseMessage)
-
-TOKENS_KEY = "metaclaw_tokens"
-"""Where our own chat models leave token ids and logprobs, in the message's response metadata."""
 
 _CANCELLED = (GeneratorExit, asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 

@@ -1,4 +1,4 @@
-"""What can be observed of a graph from outside. Each probe runs a fresh graph and returns it all."""
+"""What can be observed of a graph from outside: each probe runs a fresh graph, returns it all."""
 
 from __future__ import annotations
 
