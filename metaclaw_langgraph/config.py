@@ -125,7 +125,7 @@ class RetrievalConfig(_Section):
 
     top_k: _Int = _option(5, "a whole number from 1 to 50", ge=1, le=50)
     """The most skills injected into one run."""
-    min_score: _Float = _option(0.3, "a number from -1 to 1", ge=-1, le=1)
+    min_score: _Float = _option(0.25, "a number from -1 to 1", ge=-1, le=1)
     """The least cosine similarity of a skill to the task."""
     token_budget: _Int = _option(1500, "a whole number above 0", gt=0)
     """The most tokens (estimated, four characters each) that injected skills may take."""
