@@ -44,7 +44,7 @@ def test_defaults() -> None:
     assert config.home == Path.home() / ".metaclaw"
     assert (config.draw, config.tracing) == (True, True)
     assert config.retrieval == RetrievalConfig(
-        top_k=5, min_score=0.3, token_budget=1500, deadline=0.25, warmup=10.0
+        top_k=5, min_score=0.25, token_budget=1500, deadline=0.25, warmup=10.0
     )
     assert config.learning == LearningConfig(queue_size=1000, flush_interval=0.05)
     assert config.redact.env

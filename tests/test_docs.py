@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from metaclaw_langgraph.cli import app
+from tests.models.support import converted_home, needs_weights
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,9 +34,14 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@needs_weights
 def test_the_python_on_the_page_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedded_model: Path
+    page: Path,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    (tmp_path / "models").symlink_to(Path(converted_home(tmp_path_factory)) / "models")
     monkeypatch.setenv("METACLAW_HOME", str(tmp_path))
     monkeypatch.setenv("METACLAW_TRACING", "false")
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from metaclaw_langgraph.errors import StoreError
@@ -81,6 +82,7 @@ class SkillRetriever:
         if self._pid != os.getpid():
             self._reset()
         index = self._load(-1)
+        import_module("chromadb")  # slow, and needed at once when the first skill comes
         index.sync(self._ledger.generation(self.namespace))
         self._embed("warm")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -15,9 +16,12 @@ from mlflow.tracing.constant import TraceMetadataKey
 from mlflow.tracing.fluent import start_span_no_context
 from mlflow.tracing.utils.token import SpanWithToken
 
-from metaclaw_langgraph.types import ModelCall, Span, Trajectory
+from metaclaw_langgraph.types import Json, ModelCall, Span, Trajectory
 
-__all__ = ["replay", "trace_tags"]
+__all__ = ["readable", "replay", "trace_tags"]
+
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+_SHOWN = ("name", "tool_calls", "tool_call_id")
 
 
 def replay(trajectory: Trajectory, experiment_id: str) -> str:
@@ -135,7 +139,7 @@ def _start(
         assert span.ref is not None
         tracer.on_tool_start({}, repr(trajectory.tools[span.ref].input), **ids)
     else:
-        tracer.on_chain_start({}, span.input if parent else trajectory.input, **ids)
+        tracer.on_chain_start({}, readable(span.input if parent else trajectory.input), **ids)
 
 
 def _end(tracer: MlflowLangchainTracer, trajectory: Trajectory, span: Span, run_id: UUID) -> None:
@@ -151,12 +155,31 @@ def _end(tracer: MlflowLangchainTracer, trajectory: Trajectory, span: Span, run_
         if error is not None:
             tracer.on_tool_error(error, run_id=run_id)
         else:
-            tracer.on_tool_end(trajectory.tools[span.ref].output, run_id=run_id)
+            tracer.on_tool_end(readable(trajectory.tools[span.ref].output), run_id=run_id)
     elif error is not None and not (span.parent is None and trajectory.outcome != "failed"):
         tracer.on_chain_error(error, run_id=run_id)
     else:
-        output = span.output if span.parent else trajectory.output
+        output = readable(span.output if span.parent else trajectory.output)
         tracer.on_chain_end(output, run_id=run_id)  # type: ignore[arg-type]
+
+
+def readable(value: Json) -> Json:
+    """Messages in the form that MLflow shows as a chat: role, content, tool calls."""
+    match value:
+        case {"type": str(kind), "data": Mapping() as data, **others} if not others:
+            kept = {key: readable(data[key]) for key in _SHOWN if data.get(key)}
+            return {"role": _ROLES.get(kind, kind), "content": data.get("content"), **kept}
+        case {"name": str(name), "args": args, "id": call_id, "type": "tool_call"}:
+            function = {"name": name, "arguments": json.dumps(args)}
+            return {"id": call_id, "type": "function", "function": function}
+        case [str(role), str(content)] if role in _ROLES or role in _ROLES.values():
+            return {"role": _ROLES.get(role, role), "content": content}
+        case Mapping():
+            return {key: readable(item) for key, item in value.items()}
+        case list():
+            return [readable(item) for item in value]
+        case _:
+            return value
 
 
 def _call(trajectory: Trajectory, span: Span) -> ModelCall:
