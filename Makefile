@@ -19,7 +19,7 @@ demo: $(USE)
 	$(BIN)/metaclaw demo
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(BIN)/python -m tests.yardstick
 
 check: $(DEV)

@@ -15,7 +15,8 @@ from metaclaw_langgraph.ledger.values import Incident
 __all__ = ["Incidents"]
 
 _logger = logging.getLogger("metaclaw")
-_MESSAGE_LIMIT = 500
+# The ledger redacts a message before it cuts it shorter; a secret must not be cut in two before.
+_MESSAGE_LIMIT = 10_000
 
 
 class Incidents:

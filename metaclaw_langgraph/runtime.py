@@ -35,10 +35,13 @@ __all__ = ["Runtime", "TaskFunction", "runtime_for"]
 
 TaskFunction: TypeAlias = Callable[[Any], str | None]
 _LOOKUP_THREADS = 4
+_LOCAL_SECONDS = 30.0
 
 
 class Runtime:
     """What learns, for one namespace. Made by `with_metaclaw`; thread-safe."""
+
+    _warming: threading.Thread | None
 
     def __init__(self, config: MetaClawConfig, task: TaskFunction | None = None) -> None:
         self.config = config
@@ -109,11 +112,24 @@ class Runtime:
         """Store what is waiting and stop; the graph goes on answering, unobserved."""
         self._closed = True
         self._recorder.close(timeout)
-        self._pool.close()
-        self._store.close()
+        self._end_retrieval(timeout)
         with _lock:
             for key in [key for key, runtime in _runtimes.items() if runtime is self]:
                 del _runtimes[key]
+
+    def _end_retrieval(self, timeout: float) -> None:
+        """Wait for its threads: one that is inside a native library (the embedding model, Chroma)
+        when the interpreter ends aborts the process.
+
+        What is local comes to an end, however busy the machine is; a server or somebody's own
+        embedder may hang.
+        """
+        local = not self.config.chroma_url and self.config.retrieval.embedder == "minilm-int8"
+        give_up = time.monotonic() + (max(timeout, _LOCAL_SECONDS) if local else timeout)
+        self._pool.close(give_up - time.monotonic())
+        self._store.close(give_up - time.monotonic())
+        if self._warming is not None:
+            self._warming.join(max(0.0, give_up - time.monotonic()))
 
     @property
     def waiting(self) -> int:
@@ -160,9 +176,10 @@ class Runtime:
         are no skills yet.
         """
         ready = threading.Event()
-        threading.Thread(
+        self._warming = threading.Thread(
             target=self._warm, args=(ready,), name="metaclaw-warm", daemon=True
-        ).start()
+        )
+        self._warming.start()
         if not ready.wait(seconds) and seconds:
             self.incident("retrieval", "slow start", f"still loading after {seconds:g} s")
 
@@ -180,6 +197,7 @@ class Runtime:
 
         self._pid = os.getpid()
         self._closed = False
+        self._warming = None
         self._incidents = Incidents()
         self._store: LearningStore = LearningStore(self.config, self._incidents)
         self._pool: LookupPool[Retrieved] = LookupPool(

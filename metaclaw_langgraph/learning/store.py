@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from langgraph.graph.state import CompiledStateGraph
+from langsmith import tracing_context
 
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.errors import StoreError
@@ -27,7 +28,6 @@ from metaclaw_langgraph.wrapping.run import Run
 __all__ = ["LearningStore"]
 
 _LEFT_OVER = 1000
-_CLOSE_SECONDS = 1.0
 
 
 class LearningStore:
@@ -100,7 +100,7 @@ class LearningStore:
         except OSError as error:
             self._incidents.add("mlflow", "no exporter", error)
 
-    def close(self) -> None:
+    def close(self, timeout: float) -> None:
         """Save what is known of failures, and let go of files and locks."""
         with self._lock:
             if self._ledger is not None:
@@ -109,7 +109,7 @@ class LearningStore:
                 except StoreError as error:
                     self._incidents.add("ledger", "unavailable", error)
             if self._retriever is not None:
-                _close_in_time(self._retriever)
+                _close_in_time(self._retriever, timeout)
             if self._ledger is not None:
                 self._ledger.close()
             self._ledger = self._retriever = None
@@ -141,7 +141,9 @@ class LearningStore:
             return
         if namespace not in self._graphs:
             self._graphs[namespace] = build_learning_graph(self.ledger(), namespace)
-        self._graphs[namespace].invoke({"runs": runs})
+        # What learning does is not the user's to see in their own traces.
+        with tracing_context(enabled=False):
+            self._graphs[namespace].invoke({"runs": runs})
 
     def _judged(self, namespace: str, run: Judgeable) -> bool:
         """Whether this was done before: as left over, or from a spool file that is read again."""
@@ -157,9 +159,9 @@ class LearningStore:
         ]
 
 
-def _close_in_time(retriever: SkillRetriever) -> None:
+def _close_in_time(retriever: SkillRetriever, timeout: float) -> None:
     """A look-up that hangs holds the retriever; it must not keep the program from ending."""
     closing = threading.Thread(target=retriever.close, name="metaclaw-close", daemon=True)
     with contextlib.suppress(RuntimeError):  # no new threads at exit (3.12): its locks end anyway
         closing.start()
-        closing.join(_CLOSE_SECONDS)
+        closing.join(max(0.0, timeout))

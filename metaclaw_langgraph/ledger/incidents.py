@@ -13,6 +13,7 @@ from metaclaw_langgraph.ledger.values import Incident, IncidentRecord
 __all__ = ["IncidentStore"]
 
 _KEY = ["namespace", "part", "kind"]
+_MESSAGE_LIMIT = 500
 
 
 class IncidentStore(Store):
@@ -45,7 +46,7 @@ class IncidentStore(Store):
             "part": clean(one.part),
             "kind": clean(one.kind),
             "count": one.count,
-            "message": clean(self._redactor.text(one.message)),
+            "message": clean(self._redactor.text(one.message))[:_MESSAGE_LIMIT],
             "first_at": one.at,
             "last_at": one.at,
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from functools import lru_cache
@@ -75,7 +76,11 @@ class SkillRetriever:
         snapshot = self._follow(index, generation)
         if not snapshot.members:
             return Retrieved(snapshot.generation, (), "")
-        return self._answer(*self._search(index, snapshot, self._embed(task)))
+        answer = self._answers.get((snapshot.generation, task))
+        if answer is None:
+            answer = self._answer(*self._search(index, snapshot, self._embed(task)))
+            self._remember(task, answer)
+        return answer
 
     def warm(self) -> None:
         """Load the embedding model and bring the index up to date; waits until it is done."""
@@ -88,7 +93,7 @@ class SkillRetriever:
 
     def close(self) -> None:
         """Give up the index and its lock. The next call loads them again."""
-        with self._loading:
+        with self._loading.held(-1, "is still being loaded"):
             index, self._index = self._index, None
             if index is not None:
                 index.close()
@@ -96,20 +101,27 @@ class SkillRetriever:
     def _reset(self) -> None:
         """A fresh start: a forked child can use none of its parent's locks, threads and rows."""
         self._pid = os.getpid()
-        self._loading = threading.Lock()
-        self._following = threading.Lock()
+        self._loading = _Turn()
+        self._following = _Turn()
         self._working = False
         self._failure = None
         self._index = None
         self._embedder = None
         self._embed: Callable[[str], Vector] = _not_loaded
         self._sections: dict[str, str] = {}
+        self._answers: dict[tuple[int, str], Retrieved] = {}
+
+    def _remember(self, task: str, answer: Retrieved) -> None:
+        """The same task in the same generation has the same answer."""
+        if len(self._answers) >= _CACHED_TASKS:
+            self._answers = {}
+        self._answers[answer.generation, task] = answer
 
     def _load(self, patience: float) -> SkillIndex:
         """The index, loaded by the first caller; others wait for it at most `patience` seconds."""
         if self._index is not None:
             return self._index
-        with _held(self._loading, patience, "is still being loaded"):
+        with self._loading.held(patience, "is still being loaded"):
             if self._embedder is None:
                 self._embedder = self._embedder_factory()
                 self._embed = lru_cache(_CACHED_TASKS)(self._embedder.embed_query)
@@ -122,7 +134,7 @@ class SkillRetriever:
         if index.snapshot.generation >= generation:
             return index.snapshot
         if not self._working:
-            with _held(self._following, self._config.deadline, "is being brought up to date"):
+            with self._following.held(self._config.deadline, "is being brought up to date"):
                 if index.is_near(generation, _NEAR):
                     return index.sync(generation)
                 self._start_worker(index, generation)
@@ -201,14 +213,29 @@ def open_retriever(ledger: Ledger, config: MetaClawConfig) -> SkillRetriever:
     )
 
 
-@contextmanager
-def _held(lock: threading.Lock, patience: float, state: str) -> Iterator[None]:
-    if not lock.acquire(timeout=patience):
-        raise StoreError(f"the skill index {state}; try again soon")
-    try:
-        yield
-    finally:
-        lock.release()
+class _Turn:
+    """A lock that is waited for at most `patience` seconds from when its holder took it.
+
+    So a holder that hangs costs the runs of one moment their patience, and later ones nothing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since = 0.0
+
+    @contextmanager
+    def held(self, patience: float, state: str) -> Iterator[None]:
+        """Hold it; StoreError when it cannot be had in time. A negative patience has no end."""
+        left = patience
+        if patience >= 0 and self._lock.locked():
+            left = max(0.0, patience - (time.monotonic() - self._since))
+        if not self._lock.acquire(timeout=left):
+            raise StoreError(f"the skill index {state}; try again soon")
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 def _not_loaded(task: str) -> Vector:

@@ -154,7 +154,7 @@ class _Exporter:
         self._ledger.set_trace(self._order.namespace, trajectory_id, None, state="failed")
 
     def _count(self, kind: str, error: Exception) -> None:
-        message = f"{type(error).__name__}: {error}"[:500]
+        message = f"{type(error).__name__}: {error}"
         _log.warning("%s: %s", kind, message)
         incident = Incident("mlflow", kind, 1, message, datetime.now(UTC))
         self._ledger.add_incidents(self._order.namespace, [incident])

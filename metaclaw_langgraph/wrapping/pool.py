@@ -51,12 +51,15 @@ class LookupPool(Generic[T]):
         self._jobs.put((future, job))
         return future
 
-    def close(self) -> None:
-        """Let idle threads end; a hanging one is left behind as a daemon."""
+    def close(self, timeout: float) -> None:
+        """Let the threads end; one that hangs for longer is left behind as a daemon."""
         with self._lock:
             self._closed = True
             for _ in self._threads:
                 self._jobs.put(None)
+        give_up = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, give_up - time.monotonic()))
 
     def _refuse_if_stuck(self) -> None:
         since = list(self._busy_since.values())

@@ -19,10 +19,14 @@ released = threading.Event()
 
 
 class Topics:
-    """`topic-7` is one direction, `topic-8` another; text without a topic is a third."""
+    """`topic-7` is one direction, `topic-8` another; text without a topic is a third.
+
+    Directions are random, not orthogonal: with vectors all equally far from each other, Chroma's
+    approximate index can lose sight of some.
+    """
 
     id = "topics"
-    dim = 256
+    dim = 64
 
     def embed_documents(self, texts: Sequence[str]) -> Vector:
         return np.stack([self._vector(text) for text in texts])
@@ -32,9 +36,9 @@ class Topics:
 
     def _vector(self, text: str) -> Vector:
         found = re.search(r"topic[- ](\d+)", text)
-        vector = np.zeros(self.dim, dtype=np.float32)
-        vector[int(found[1]) if found else -1] = 1.0
-        return vector
+        seed = int(found[1]) + 1 if found else 0
+        vector = np.random.default_rng(seed).standard_normal(self.dim)
+        return (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
 class Raising(Topics):

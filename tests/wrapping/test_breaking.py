@@ -89,7 +89,7 @@ async def test_chroma_that_never_answers(skilled: Path, wrap: Wrap) -> None:
         assert counted(agent, "retrieval", "missed") + counted(agent, "retrieval", "failed") == 2
         assert [one.retrieval for one in stored(agent)] != ["hit", "hit"]
         started = time.monotonic()
-        agent.metaclaw.close()
+        agent.metaclaw.close(timeout=0.5)
         assert time.monotonic() - started < SOON
 
 
@@ -140,22 +140,29 @@ def test_a_process_with_hanging_parts_can_still_end(skilled: Path) -> None:
 import sys
 from tests.wrapping.support import ask, talk
 from metaclaw_langgraph import with_metaclaw
-home, url = sys.argv[1:]
-topics, hanging = "tests.wrapping.embedders:Topics", "tests.wrapping.embedders:Hanging"
-for embedder, chroma_url in (topics, url), (hanging, None):
-    retrieval = {"deadline": 0.1, "warmup": 0.1, "embedder": embedder}
-    agent = with_metaclaw(
-        talk(), home=home, tracing=False, chroma_url=chroma_url, retrieval=retrieval
-    )
-    for _ in range(6):
-        print(agent.invoke(ask("hello"))["messages"][-1].content)
+retrieval = {"deadline": 0.1, "warmup": 0, "embedder": "tests.wrapping.embedders:Hanging"}
+agent = with_metaclaw(talk(), home=sys.argv[1], tracing=False, retrieval=retrieval)
+for _ in range(6):
+    print(agent.invoke(ask("hello"))["messages"][-1].content)
 """
-    with silent_server() as url:
-        done = run_python(code, str(skilled), url)
-    assert (done.stdout, done.returncode) == ("echo hello\n" * 12, 0), done.stderr
+    done = run_python(code, str(skilled))
+    assert (done.stdout, done.returncode) == ("echo hello\n" * 6, 0), done.stderr
     with opened(skilled) as ledger:
-        assert ledger.counts("default").outcome == {"ok": 12}
-        assert saved(ledger, "retrieval") >= 12
+        assert ledger.counts("default").outcome == {"ok": 6}
+        assert saved(ledger, "retrieval") >= 6
+
+
+def test_a_process_may_end_while_the_embedding_model_is_loading(skilled: Path) -> None:
+    """A thread that the interpreter's end finds in native code would abort the process."""
+    code = """
+import sys
+from tests.wrapping.support import ask, talk
+from metaclaw_langgraph import with_metaclaw
+agent = with_metaclaw(talk(), home=sys.argv[1], tracing=False, retrieval={"warmup": 0})
+print(agent.invoke(ask("hello"))["messages"][-1].content)
+"""
+    done = run_python(code, str(skilled))
+    assert (done.stdout, done.returncode) == ("echo hello\n", 0), done.stderr
 
 
 def test_embedder_that_does_not_exist(skilled: Path, wrap: Wrap) -> None:
@@ -348,16 +355,17 @@ def test_overflow_after_the_last_write_is_not_left_in_the_spool(
 def test_closing_with_a_ledger_that_hangs(
     home: Path, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(monkeypatch)
-    agent = wrap(talk())
-    answers_in_time(agent)
-    assert gate.reached.wait(10)
-    answers_in_time(agent, 2)
-    agent.metaclaw.close(timeout=0.2)
-    gate.open.set()
+    with monkeypatch.context() as patch:
+        gate = Gate(patch)
+        agent = wrap(talk())
+        answers_in_time(agent)
+        assert gate.reached.wait(10)
+        answers_in_time(agent, 2)
+        agent.metaclaw.close(timeout=0.2)
     again = wrap(talk())
     eventually(lambda: len(stored(again)) == 3)
     assert not spooled(home)
+    gate.open.set()  # now the batch that hung is stored as well: the same runs, not more
     before = counted(agent, "retrieval")
     answers_in_time(agent)  # closed: it answers, unobserved
     assert len(stored(again)) == 3

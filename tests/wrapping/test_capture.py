@@ -481,9 +481,11 @@ CANARIES = {
 
 
 def test_secrets_are_nowhere_on_disk(
-    home: Path, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+    home: Path, wrap: Wrap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", CANARIES["env"])
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
     planted = " and ".join(CANARIES.values())
 
     @tool
@@ -514,6 +516,7 @@ def test_secrets_are_nowhere_on_disk(
     assert "no task in [redacted:" in repr(agent.metaclaw._store.ledger().incidents("default"))
     assert exporter_of(agent.metaclaw) is not None
     check_files(home)
+    assert list((tmp_path / "work").iterdir()) == []  # MLflow likes to write where it is started
     with opened(home) as ledger:
         for one in stored(agent):
             told = json.dumps(asdict(one), default=str) + repr(ledger.verdicts("default", one.id))

@@ -22,7 +22,7 @@ from tests.wrapping.support import EchoModel, ask, atalk, conversation, only, st
 
 RUNS = 100
 SPACES = ("red", "blue")
-RETRIEVAL = {"top_k": 1, "min_score": 0.5, "deadline": 30, "warmup": 30, "embedder": TOPICS}
+RETRIEVAL = {"top_k": 1, "min_score": 0.9, "deadline": 30, "warmup": 30, "embedder": TOPICS}
 
 
 class Recalling(EchoModel):
