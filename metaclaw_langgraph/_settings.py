@@ -25,10 +25,12 @@ from metaclaw_langgraph.errors import ConfigError
 __all__ = [
     "ENV_DELIMITER",
     "ENV_PREFIX",
+    "allowed",
     "bad_values",
     "hide_secrets",
     "read_sources",
     "settings_file",
+    "shown",
     "undecodable",
     "unknown_keys",
 ]
@@ -99,7 +101,7 @@ def undecodable(model: type[BaseModel], sources: list[Source]) -> list[str]:
     """A line for each environment variable that must hold JSON and does not."""
     return [
         f"bad setting {source.spell(key)} = {_show(key, value)} in {source.place}: "
-        f"give {_allowed(model, key)}, as JSON"
+        f"give {allowed(model, key)}, as JSON"
         for source in sources
         if source.place == "the environment"
         for key, value in source.values.items()
@@ -121,13 +123,31 @@ def hide_secrets(text: str) -> str:
     return _SECRET_QUERY.sub(r"\1***", _USER_INFO.sub("***", text))
 
 
+def allowed(model: type[BaseModel], key: _Key) -> str:
+    """The allowed form of a setting, for errors."""
+    field = _known(model).get(key)
+    if field is None:
+        return "a known setting"
+    section = _section(field)
+    if section is not None:
+        return f"a table with any of {', '.join(section.model_fields)}"
+    extra = field.json_schema_extra
+    return str(extra["allowed"]) if isinstance(extra, dict) else str(field.annotation)
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: short, without passwords."""
+    text = hide_secrets(repr(value))
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
 def _unknown(model: type[BaseModel], source: Source, key: _Key, value: object) -> str:
     line = f"unknown setting {source.spell(key)} = {_show(key, value)} in {source.place}"
     nearest = _nearest(model, key)
     if nearest is None:
         names = ", ".join(source.spell(leaf) for leaf in _leaves(model))
         return f"{line}; the settings are {names}"
-    return f"{line}; did you mean {source.spell(nearest)} ({_allowed(model, nearest)})?"
+    return f"{line}; did you mean {source.spell(nearest)} ({allowed(model, nearest)})?"
 
 
 def _bad(model: type[BaseModel], problem: dict[str, Any], sources: list[Source]) -> str:
@@ -135,11 +155,10 @@ def _bad(model: type[BaseModel], problem: dict[str, Any], sources: list[Source])
     key = tuple(part for part in location if isinstance(part, str))
     index = "".join(f"[{part}]" for part in location if isinstance(part, int))
     source = next((one for one in sources if _holds(one, key)), Source("the defaults", {}))
-    shown = _show(key, problem["input"])
     detail = f" ({problem['ctx']['error']})" if problem["type"] == "value_error" else ""
     return (
-        f"bad setting {source.spell(key)}{index} = {shown} in {source.place}: "
-        f"give {_allowed(model, key)}{detail}"
+        f"bad setting {source.spell(key)}{index} = {_show(key, problem['input'])} "
+        f"in {source.place}: give {allowed(model, key)}{detail}"
     )
 
 
@@ -161,21 +180,7 @@ def _nearest(model: type[BaseModel], key: _Key) -> _Key | None:
 def _show(key: _Key, value: object) -> str:
     if key and _SECRET_NAME.search(key[-1]) and key[-1] != "token_budget":
         return "***"
-    if isinstance(value, Mapping):
-        return "{…}"
-    text = hide_secrets(repr(value))
-    return text if len(text) <= 80 else f"{text[:79]}…"
-
-
-def _allowed(model: type[BaseModel], key: _Key) -> str:
-    field = _known(model).get(key)
-    if field is None:
-        return "a known setting"
-    section = _section(field)
-    if section is not None:
-        return f"a table with any of {', '.join(section.model_fields)}"
-    extra = field.json_schema_extra
-    return str(extra["allowed"]) if isinstance(extra, dict) else str(field.annotation)
+    return "{…}" if isinstance(value, Mapping) else shown(value)
 
 
 def _known(model: type[BaseModel], prefix: _Key = ()) -> dict[_Key, FieldInfo]:

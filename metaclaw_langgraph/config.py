@@ -35,6 +35,8 @@ from metaclaw_langgraph.errors import ConfigError
 
 __all__ = ["LearningConfig", "MetaClawConfig", "RedactConfig", "RetrievalConfig"]
 
+_TRACKING_URI = "MLFLOW_TRACKING_URI"
+
 
 def _option(default: object, allowed: str, **limits: Any) -> Any:
     """A field whose allowed form is quoted in the error when a value breaks it."""
@@ -65,7 +67,11 @@ def _expand_home(value: object) -> object:
 def _check_url(value: str | None, schemes: tuple[str, ...]) -> str | None:
     if value is None:
         return None
-    parts = urlsplit(value)
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018  # raises for a port that is not a number
+    except ValueError:  # Its message quotes a part of the URL, perhaps the password.
+        raise ValueError("not a URL, or its port is no number") from None
     if parts.scheme not in schemes:
         raise ValueError(f"scheme {parts.scheme or 'missing'!r}")
     _check_location(value, parts.scheme)
@@ -73,15 +79,13 @@ def _check_url(value: str | None, schemes: tuple[str, ...]) -> str | None:
 
 
 def _check_location(url: str, scheme: str) -> None:
-    """A SQLite URL needs a file, every other one a host (and a readable port)."""
+    """A SQLite URL needs a file, every other one a host."""
     if scheme == "sqlite":
         path = url.removeprefix("sqlite:///")
         if path in (url, "", ":memory:"):
             raise ValueError("names no file")
         return
-    parts = urlsplit(url)
-    parts.port  # noqa: B018  # raises ValueError for a port that is not a number
-    if not parts.hostname:
+    if not urlsplit(url).hostname:
         raise ValueError("names no host")
 
 
@@ -205,23 +209,29 @@ class MetaClawConfig(BaseSettings):
     learning: LearningConfig = _option(LearningConfig(), "a table of settings")
     redact: RedactConfig = _option(RedactConfig(), "a table of settings")
 
-    @classmethod
-    def load(cls, **overrides: object) -> Self:
-        """Read all sources; raise ConfigError with one line for each problem."""
-        arguments = {key: _as_table(value) for key, value in overrides.items()}
+    def __init__(self, **settings: Any) -> None:
+        """As `load`, which is the documented way."""
+        arguments = {key: _as_table(value) for key, value in settings.items()}
+        cls = type(self)
         sources = _settings.read_sources(cls, arguments)
         problems = _settings.unknown_keys(cls, sources)
         undecodable = _settings.undecodable(cls, sources)
         if undecodable:
             raise ConfigError("\n".join(problems + undecodable))
+        known = {key: value for key, value in arguments.items() if key in cls.model_fields}
         try:
-            config = cls(**{key: arguments[key] for key in arguments if key in cls.model_fields})
+            super().__init__(**known)
         except ValidationError as error:
             problems += _settings.bad_values(cls, error, sources)
-        else:
-            if not problems:
-                return config
-        raise ConfigError("\n".join(problems))
+        if problems:  # Not inside the handler: pydantic's error shows the values, passwords too.
+            raise ConfigError("\n".join(problems))
+        if self.tracing:
+            self.check_tracking_uri()
+
+    @classmethod
+    def load(cls, **overrides: object) -> Self:
+        """Read all sources; raise ConfigError with one line for each problem."""
+        return cls(**overrides)
 
     @classmethod
     def settings_customise_sources(
@@ -252,7 +262,24 @@ class MetaClawConfig(BaseSettings):
     def resolved_mlflow_uri(self) -> str:
         """The MLflow tracking URI: ours, else the one that MLflow itself would use, else ours."""
         default = f"sqlite:///{(self.home / 'mlflow.db').as_posix()}"
-        return self.mlflow_uri or os.environ.get("MLFLOW_TRACKING_URI") or default
+        return self.mlflow_uri or os.environ.get(_TRACKING_URI) or default
+
+    def check_tracking_uri(self) -> None:
+        """Raise ConfigError when the URI would come from MLflow's variable and cannot be used.
+
+        Without tracing nobody needs it, and the variable may be there for another program.
+        """
+        uri = os.environ.get(_TRACKING_URI)
+        if self.mlflow_uri or not uri:
+            return
+        try:
+            _mlflow_uri(uri)
+        except ValueError as error:
+            allowed = _settings.allowed(type(self), ("mlflow_uri",))
+            raise ConfigError(
+                f"bad setting {_TRACKING_URI} = {_settings.shown(uri)} in the environment: "
+                f"give {allowed} ({error}), or set mlflow_uri, or tracing = false"
+            ) from error
 
 
 def _as_table(value: object) -> Any:

@@ -11,6 +11,7 @@ import threading
 from datetime import UTC, datetime
 
 from metaclaw_langgraph.ledger.values import Incident
+from metaclaw_langgraph.redaction import Redactor
 
 __all__ = ["Incidents"]
 
@@ -22,7 +23,8 @@ _MESSAGE_LIMIT = 10_000
 class Incidents:
     """A thread-safe tally by part (retrieval, ledger, …) and kind (missed, failed, lost, …)."""
 
-    def __init__(self) -> None:
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        self._redactor = redactor or Redactor()
         self._lock = threading.Lock()
         self._unsaved: dict[tuple[str, str], Incident] = {}
         self._total: dict[tuple[str, str], Incident] = {}
@@ -36,7 +38,11 @@ class Incidents:
             for tally in (self._unsaved, self._total):
                 tally[part, kind] = _added(tally.get((part, kind)), new)
         level = logging.WARNING if first else logging.DEBUG
-        _logger.log(level, "%s %s: %s", part, kind, new.message)
+        if _logger.isEnabledFor(level):
+            # Words of our own hold no secret; what was raised elsewhere may.
+            ours = isinstance(error, str)
+            shown = new.message if ours else self._redactor.text(new.message)
+            _logger.log(level, "%s %s: %s", part, kind, shown)
 
     def take(self) -> list[Incident]:
         """What has not been saved yet; the caller saves it or gives it back."""

@@ -38,7 +38,12 @@ class _Defaults:
     patterns: tuple[str, ...] = ()
 
 
-_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "_PASS", "CREDENTIALS")
+# A whole word of the name (API_KEY_BASE, GITHUB_PAT), or its end (APIKEY). PWD alone is a folder.
+_SECRET_NAME = re.compile(
+    r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS)\Z"
+    r"|(?:\A|_)(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|CREDENTIALS?|PAT)(?:_|\Z)|_PWD\Z",
+    re.IGNORECASE,
+)
 _SHORTEST_VALUE = 8
 
 
@@ -109,7 +114,7 @@ class _Walk:
 
 
 def _secret_values() -> tuple[str, ...]:
-    names = [name for name in os.environ if name.upper().endswith(_SECRET_NAMES)]
+    names = [name for name in os.environ if _SECRET_NAME.search(name)]
     values = {value for name in names if len(value := os.environ.get(name, "")) >= _SHORTEST_VALUE}
     # A value inside a JSON text is written with its escapes.
     return tuple(sorted(values | {json.dumps(value)[1:-1] for value in values}))

@@ -11,10 +11,9 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.errors import ConfigError, NotFoundError
@@ -22,18 +21,14 @@ from metaclaw_langgraph.incidents import Incidents
 from metaclaw_langgraph.types import Retrieved, Role, Verdict
 from metaclaw_langgraph.wrapping.pool import LookupPool
 from metaclaw_langgraph.wrapping.run import Run
-from metaclaw_langgraph.wrapping.start import with_retrieval
-from metaclaw_langgraph.wrapping.task import TaskInput, task_of_input
+from metaclaw_langgraph.wrapping.task import TaskFunction, task_of_input
 
 if TYPE_CHECKING:
-    from langgraph.pregel._read import PregelNode
-
     from metaclaw_langgraph.learning.store import LearningStore
     from metaclaw_langgraph.status import Status
 
-__all__ = ["Runtime", "TaskFunction", "runtime_for"]
+__all__ = ["Runtime", "runtime_for"]
 
-TaskFunction: TypeAlias = Callable[[Any], str | None]
 _LOOKUP_THREADS = 4
 _LOCAL_SECONDS = 30.0
 
@@ -43,11 +38,12 @@ class Runtime:
 
     _warming: threading.Thread | None
 
-    def __init__(self, config: MetaClawConfig, task: TaskFunction | None = None) -> None:
+    def __init__(self, config: MetaClawConfig) -> None:
         self.config = config
         self.namespace = config.namespace
         self.deadline = config.retrieval.deadline
-        self._task = task
+        self.skilled_classes: dict[type, Any] = {}
+        """The model classes that `metaclaw_model` made, by the class they were made from."""
         self._start()
 
     def status(self) -> Status:
@@ -141,19 +137,11 @@ class Runtime:
         """What went wrong in this process."""
         return self._incidents
 
-    def new_run(self) -> Run:
+    def new_run(self, find_task: TaskFunction = task_of_input) -> Run:
         """A run to watch."""
         if self._pid != os.getpid():
             self._start()  # after a fork the threads and locks of the parent are gone
-        return Run(self)
-
-    def fused(self, nodes: dict[str, PregelNode]) -> dict[str, PregelNode]:
-        """The graph's nodes, with retrieval in `__start__`."""
-        return with_retrieval(nodes)
-
-    def task_of(self, value: TaskInput) -> str | None:
-        """The user's request in a graph's input."""
-        return self._task(value) if self._task is not None else task_of_input(value)
+        return Run(self, find_task)
 
     def look_up(self, task: str | None) -> Future[Retrieved]:
         """Start a look-up of skills."""
@@ -187,7 +175,9 @@ class Runtime:
         try:
             self._store.warm(when_empty=ready.set)
         except Exception as error:
-            self.incident("retrieval", "failed", error)
+            # At the end of a short program its imports fail half-way: no failure of ours.
+            if threading.main_thread().is_alive():
+                self.incident("retrieval", "failed", error)
         finally:
             ready.set()
 
@@ -213,25 +203,22 @@ class Runtime:
         self._recorder.take_in_spool()
 
 
-_Key: TypeAlias = tuple[str, TaskFunction | None]
 _lock = threading.Lock()
-_runtimes: dict[_Key, Runtime] = {}
+_runtimes: dict[str, Runtime] = {}
 
 
-def runtime_for(
-    config: MetaClawConfig | None = None, *, task: TaskFunction | None = None, **settings: Any
-) -> Runtime:
+def runtime_for(config: MetaClawConfig | None = None, **settings: Any) -> Runtime:
     """The process's runtime for these settings, started on first use."""
     if config is not None and settings:
         names = ", ".join(sorted(settings))
         raise ConfigError(f"give either config or single settings, not both: {names}")
     config = config or MetaClawConfig.load(**settings)
-    key = (config.model_dump_json(), task)
+    key = config.model_dump_json()
     with _lock:
         runtime = _runtimes.get(key)
         if runtime is not None:
             return runtime
-        runtime = _runtimes[key] = Runtime(config, task)
+        runtime = _runtimes[key] = Runtime(config)
     runtime.warm(config.retrieval.warmup)
     return runtime
 

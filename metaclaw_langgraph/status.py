@@ -42,6 +42,8 @@ class NamespaceStatus:
     trajectories: Counts | None
     incidents: tuple[IncidentRecord, ...]
     """What went wrong so far, the latest first; the user's runs went on."""
+    incidents_known: bool = True
+    """False: the ledger did not answer, so there may be more."""
 
     @property
     def traces_pending(self) -> int:
@@ -167,15 +169,15 @@ def _namespace(
     gathering: _Gathering, ledger: Ledger | None, name: str, unsaved: Sequence[Incident]
 ) -> NamespaceStatus:
     if ledger is None:
-        return NamespaceStatus(name, None, None, None, _incidents([], unsaved))
-    none: list[IncidentRecord] = []
-    stored = gathering.ask("ledger", lambda: ledger.incidents(name), none)
+        return NamespaceStatus(name, None, None, None, _incidents([], unsaved), False)
+    stored = gathering.ask("ledger", lambda: ledger.incidents(name), None)
     return NamespaceStatus(
         namespace=name,
         generation=gathering.ask("ledger", lambda: ledger.generation(name), None),
         skills=gathering.ask("ledger", lambda: _members(ledger, name), None),
         trajectories=gathering.ask("ledger", lambda: ledger.counts(name), None),
-        incidents=_incidents(stored, unsaved),
+        incidents=_incidents(stored or [], unsaved),
+        incidents_known=stored is not None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from unittest import mock
@@ -51,6 +52,21 @@ def test_defaults() -> None:
     assert config.redact.patterns == ()
 
 
+def test_the_bare_constructor_does_as_load_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MetaClawConfig(draw=False) == MetaClawConfig.load(draw=False)
+    (tmp_path / "metaclaw.toml").write_text("colour = 'red'\n")
+    monkeypatch.setenv("METACLAW_TRACNG", "false")
+    wrong = {"retrieval": {"top_k": 0}, "mlflow_uri": "ftp://ann:Pa55@host", "nmespace": "x"}
+    with pytest.raises(ConfigError) as caught:
+        MetaClawConfig(**wrong)
+    assert str(caught.value).splitlines() == problems(**wrong)
+    assert len(problems(**wrong)) == 5
+    # Nor does the traceback show what the message hides.
+    assert "Pa55" not in "".join(traceback.format_exception(caught.value))
+
+
 def test_it_cannot_be_changed() -> None:
     config = MetaClawConfig.load()
     with pytest.raises(ValidationError):
@@ -72,6 +88,19 @@ def test_stores_live_in_home_unless_told_otherwise(
     )
     assert told.resolved_ledger_url == "postgresql+psycopg://u:p@db/m"
     assert told.resolved_mlflow_uri == "http://mlflow:80"
+
+
+@pytest.mark.parametrize("uri", ["file:./mlruns", "mlruns", "sqlite://", "http://", "http://h:x"])
+def test_a_tracking_uri_of_mlflow_s_that_cannot_be_used_is_refused(
+    monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    (line,) = problems()
+    assert line.startswith(f"bad setting MLFLOW_TRACKING_URI = {uri!r} in the environment: give ")
+    assert "tracing = false" in line
+    # It does not matter where it is not used.
+    assert MetaClawConfig.load(tracing=False).tracing is False
+    assert MetaClawConfig.load(mlflow_uri="http://h:80").resolved_mlflow_uri == "http://h:80"
 
 
 def test_home_is_expanded_and_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,9 +349,11 @@ def test_bad_json_in_a_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 @given(
     password=st.from_regex(r"\A[A-Za-z0-9%/@:?#]{0,10}Pa55[A-Za-z0-9%/@:?#]{0,10}\Z"),
     user=st.sampled_from(["", "ann"]),
+    start=st.sampled_from(["ftp://", "postgresql+psycopg2:///", "http://\u2100"]),
 )
-def test_passwords_are_never_printed(password: str, user: str) -> None:
-    url = f"ftp://{user}:{password}@host/x"
+@example(password="Pa55#x", user="ann", start="postgresql://")
+def test_passwords_are_never_printed(password: str, user: str, start: str) -> None:
+    url = f"{start}{user}:{password}@host/x"
     for arguments in ({"ledger_url": url}, {"url": url}, {"mlflow_uri": url}, {"chroma_url": url}):
         assert "Pa55" not in "\n".join(problems(**arguments))
 
@@ -351,13 +382,3 @@ def test_a_broken_file_is_refused_by_name(tmp_path: Path, name: str, text: str, 
     (tmp_path / name).write_bytes(text.encode("latin-1"))
     (line,) = problems()
     assert line.startswith(says)
-
-
-def test_every_setting_is_read_by_code_outside_the_configuration() -> None:
-    package = Path(__file__).parent.parent / "metaclaw_langgraph"
-    own = {"config.py", "_settings.py"}
-    code = "\n".join(p.read_text() for p in package.rglob("*.py") if p.name not in own)
-    # The two properties stand for the settings that they resolve.
-    code = code.replace("resolved_", "")
-    unread = [k for _, k in known_settings() if not re.search(rf"\.{k}\b", code)]
-    assert unread == []

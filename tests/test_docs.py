@@ -61,6 +61,12 @@ def test_the_commands_on_the_page_exist(page: Path) -> None:
         assert result.exit_code == 0, (names, result.output)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_links_of_the_page_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
 def test_the_table_of_options_is_the_code_s() -> None:
     build = runpy.run_path(str(ROOT / "docs" / "build_options.py"))
     page = (ROOT / "docs" / "configuration.md").read_text("utf-8")

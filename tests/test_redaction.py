@@ -264,3 +264,25 @@ def test_no_text_makes_it_slow(piece: str) -> None:
     redactor.text(text)
     # Some 0.1 s; a pattern that backtracks without bounds takes minutes.
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("API_KEY_OPENAI", True),
+        ("SECRET_KEY_BASE", True),
+        ("GITHUB_PAT", True),
+        ("MYSQL_PWD", True),
+        ("APIKEY", True),
+        ("PWD", False),
+        ("OLDPWD", False),
+        ("KEYBOARD_LAYOUT", False),
+        ("PATH", False),
+        ("TOKENIZERS_PARALLELISM", False),
+    ],
+)
+def test_which_variables_hold_secrets(
+    name: str, secret: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "marmalade-sunrise-7")
+    assert (Redactor().text("it is marmalade-sunrise-7") != "it is marmalade-sunrise-7") is secret

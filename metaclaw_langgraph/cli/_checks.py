@@ -18,13 +18,14 @@ from metaclaw_langgraph._settings import hide_secrets
 from metaclaw_langgraph.cli._common import opened_ledger
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.errors import MetaClawError, StoreError
+from metaclaw_langgraph.skills.block import TooBig, too_big
 
 __all__ = ["Finding", "State", "checks"]
 
 T = TypeVar("T")
 
-State: TypeAlias = Literal["ok", "optional", "broken"]
-"""optional: not there, and nothing that is configured needs it."""
+State: TypeAlias = Literal["ok", "optional", "warning", "broken"]
+"""optional: not there, and nothing that is configured needs it; warning: works, but not for all."""
 
 SECONDS = 60.0
 """How long one part may take: MLflow and Chroma build their databases on first use."""
@@ -45,7 +46,10 @@ class Finding:
 def checks(config: MetaClawConfig) -> Iterator[Finding]:
     """Check every part, one after the other."""
     yield _checked("home", lambda: _home(config), "set METACLAW_HOME to a folder with room")
-    yield _checked("ledger", lambda: _ledger(config), "correct ledger_url, or its server")
+    ledger = _checked("ledger", lambda: _ledger(config), "correct ledger_url, or its server")
+    yield ledger
+    if ledger.state == "ok":
+        yield _skills(config)
     yield _checked("embedding", lambda: _embedding(config), "correct retrieval.embedder")
     yield _checked("skill index", lambda: _chroma(config), "correct chroma_url, or its server")
     yield _mlflow(config)
@@ -80,6 +84,26 @@ def _ledger(config: MetaClawConfig) -> str:
     with opened_ledger(config) as ledger:
         ledger.check()
         return f"{ledger.url}, {len(ledger.namespaces())} namespaces"
+
+
+def _skills(config: MetaClawConfig) -> Finding:
+    found: list[TooBig] = []
+
+    def count() -> str:
+        with opened_ledger(config) as ledger:
+            generation = ledger.generation(config.namespace)
+            active = ledger.active_skills(config.namespace)
+        found.extend(too_big(active, generation, config.retrieval.token_budget))
+        return f"{len(active)} active in namespace {config.namespace}"
+
+    finding = _checked("skills", count, "metaclaw skills list")
+    if finding.state != "ok" or not found:
+        return finding
+    names = ", ".join(f"{one.name} ({one.tokens})" for one in found[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    budget = config.retrieval.token_budget
+    detail = f"{finding.detail}, never injected over {budget} tokens: {names}{more}"
+    return Finding("skills", "warning", detail, "shorten them or raise retrieval.token_budget")
 
 
 def _embedding(config: MetaClawConfig) -> str:

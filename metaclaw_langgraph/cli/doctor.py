@@ -16,7 +16,12 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-_MARKS = {"ok": ("ok", "green"), "optional": ("--", "yellow"), "broken": ("BROKEN", "bold red")}
+_MARKS = {
+    "ok": ("ok", "green"),
+    "optional": ("--", "yellow"),
+    "warning": ("WARN", "bold yellow"),
+    "broken": ("BROKEN", "bold red"),
+}
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from metaclaw_langgraph._json import plain
 from metaclaw_langgraph.cli._common import (
     JsonOption,
     NamespaceOption,
@@ -25,10 +26,12 @@ from metaclaw_langgraph.errors import StoreError
 from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills import chroma
+from metaclaw_langgraph.skills.block import TooBig, too_big
 from metaclaw_langgraph.skills.embedding import Embedder, load_embedder
 from metaclaw_langgraph.skills.format import render_skill
 from metaclaw_langgraph.skills.index import SkillIndex, open_index, rebuild_index
 from metaclaw_langgraph.skills.library import ImportReport, SkillLibrary
+from metaclaw_langgraph.types import Skill
 
 __all__ = ["app"]
 
@@ -50,10 +53,13 @@ def import_skills(
     config = load_config(namespace)
     with opened_ledger(config) as ledger, _indexed_library(config, ledger) as library:
         report = library.import_skills(folder, keep_going=keep_going)
+        done = {*report.added, *report.updated, *report.unchanged}
+        imported = [skill for skill in library.active() if skill.id in done]
+    big = too_big(imported, report.generation, config.retrieval.token_budget)
     if as_json:
-        print_json(_report_json(report))
+        print_json(_report_json(report, big))
     else:
-        _print_report(report)
+        _print_report(report, big)
     if report.refused:
         raise typer.Exit(2)
 
@@ -65,16 +71,12 @@ def list_skills(namespace: NamespaceOption = None, as_json: JsonOption = False) 
     with opened_ledger(config) as ledger:
         skills = _library(config, ledger).active()
         generation = ledger.generation(config.namespace)
+    big = {one.name: one for one in too_big(skills, generation, config.retrieval.token_budget)}
     if as_json:
-        rows = [
-            {"name": s.name, "version": s.version, "description": s.description} for s in skills
-        ]
+        rows = [_skill_json(skill, big.get(skill.name)) for skill in skills]
         print_json({"namespace": config.namespace, "generation": generation, "skills": rows})
-        return
-    table = Table("name", "version", "description", title=f"generation {generation}")
-    for skill in skills:
-        table.add_row(skill.name, str(skill.version), skill.description)
-    new_console().print(table)
+    else:
+        new_console().print(_skill_table(skills, generation, big))
 
 
 @app.command("show")
@@ -213,7 +215,25 @@ def _embedder(spec: str) -> Embedder:
     return load_embedder(spec)
 
 
-def _print_report(report: ImportReport) -> None:
+def _skill_json(skill: Skill, big: TooBig | None) -> dict[str, object]:
+    row = {"name": skill.name, "version": skill.version, "description": skill.description}
+    return {**row, "warning": str(big)} if big else row
+
+
+def _skill_table(skills: Iterable[Skill], generation: int, big: Mapping[str, TooBig]) -> Table:
+    table = Table("name", "version", "description", title=f"generation {generation}")
+    for skill in skills:
+        found = big.get(skill.name)
+        mark = (
+            f"\nTOO BIG to be injected: {found.tokens} tokens, budget {found.budget}"
+            if found
+            else ""
+        )
+        table.add_row(skill.name, str(skill.version), f"{skill.description}{mark}")
+    return table
+
+
+def _print_report(report: ImportReport, big: Iterable[TooBig]) -> None:
     for refusal in report.refused:
         typer.echo(f"{refusal.path}:{refusal.line}: {refusal.problem}", err=True)
     done = [*report.added, *report.updated, *report.unchanged]
@@ -223,9 +243,16 @@ def _print_report(report: ImportReport) -> None:
     counts = f"{len(report.added)} added, {len(report.updated)} updated"
     same = f"{len(report.unchanged)} unchanged, {len(report.refused)} refused"
     typer.echo(f"{counts}, {same}; generation {report.generation}")
+    for one in big:
+        typer.echo(f"warning: {one}", err=True)
+    for left in report.left_out:
+        typer.echo(
+            f"note: of {left.name} only SKILL.md was imported, without {_some(left.files)}",
+            err=True,
+        )
 
 
-def _report_json(report: ImportReport) -> dict[str, object]:
+def _report_json(report: ImportReport, big: Iterable[TooBig]) -> dict[str, object]:
     return {
         "added": report.added,
         "updated": report.updated,
@@ -233,6 +260,8 @@ def _report_json(report: ImportReport) -> dict[str, object]:
         "refused": [
             {"path": one.path, "line": one.line, "problem": one.problem} for one in report.refused
         ],
+        "left_out": [{"name": one.name, "files": one.files} for one in report.left_out],
+        "too_big": plain(list(big)),
         "generation": report.generation,
     }
 

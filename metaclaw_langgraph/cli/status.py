@@ -16,6 +16,7 @@ from metaclaw_langgraph.cli._common import (
     print_json,
     when,
 )
+from metaclaw_langgraph.ledger import IncidentRecord
 from metaclaw_langgraph.status import NamespaceStatus, Status, gather_status
 
 __all__ = ["app"]
@@ -41,8 +42,8 @@ def show_status(found: Status, console: Console) -> None:
     console.print(f"home     {found.home}\nledger   {found.ledger}", soft_wrap=True)
     console.print(f"skills   {found.skills_index}\ntraces   {tracing}", soft_wrap=True)
     console.print(_namespaces(found.namespaces))
-    _show_incidents(found.namespaces, console)
-    _show_spool(found, console)
+    _show_incidents(found, console)
+    _show_waiting(found, console)
     for problem in found.problems:
         console.print(f"BROKEN {problem.part}: {problem.message}", style="bold red", soft_wrap=True)
 
@@ -70,19 +71,36 @@ def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "none"
 
 
-def _show_incidents(found: Iterable[NamespaceStatus], console: Console) -> None:
-    rows = [(one.namespace, incident) for one in found for incident in one.incidents]
-    if not rows:
-        console.print("No incidents: nothing was lost.")
-        return
+def _show_incidents(found: Status, console: Console) -> None:
+    rows = [(one.namespace, incident) for one in found.namespaces for incident in one.incidents]
+    if rows:
+        console.print(_incidents(rows))
+    unknown = [one.namespace for one in found.namespaces if not one.incidents_known]
+    if unknown:
+        names = ", ".join(unknown)
+        console.print(f"Incidents of {names} unknown: the ledger does not answer.", soft_wrap=True)
+    elif not rows:
+        console.print(_no_incidents(found))
+
+
+def _no_incidents(found: Status) -> str:
+    """What can be said for sure: a run that still waits may yet be lost."""
+    if found.waiting or found.spool_waiting or found.spool_unreadable:
+        return "No incidents so far; not every finished run is stored:"
+    return "No incidents so far." if found.problems else "No incidents: nothing was lost."
+
+
+def _incidents(rows: Iterable[tuple[str, IncidentRecord]]) -> Table:
     table = Table("namespace", "part", "what", "times", "last", "message", title="Incidents")
     for namespace, one in rows:
         last = when(one.last_at)
         table.add_row(namespace, one.part, one.kind, str(one.count), last, one.message)
-    console.print(table)
+    return table
 
 
-def _show_spool(found: Status, console: Console) -> None:
+def _show_waiting(found: Status, console: Console) -> None:
+    if found.waiting:
+        console.print(f"{found.waiting} finished runs wait in this process to be stored.")
     if found.spool_waiting:
         console.print(
             f"{found.spool_waiting} spool files wait for the ledger; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -19,7 +19,9 @@ from metaclaw_langgraph.cli._common import (
     print_json,
     when,
 )
-from metaclaw_langgraph.types import Json, Outcome, Role, SkillHit, Trajectory, Verdict
+from metaclaw_langgraph.cli._messages import message_text, role_of, value_text
+from metaclaw_langgraph.ledger import TrajectorySummary
+from metaclaw_langgraph.types import Outcome, Role, SkillHit, Trajectory, Verdict
 
 __all__ = ["app"]
 
@@ -43,20 +45,7 @@ def list_trajectories(
     if as_json:
         print_json([plain(one) for one in found])
         return
-    table = Table("id", "started", "outcome", "role", "reward", "gen", "calls", "skills", "task")
-    for one in found:
-        table.add_row(
-            one.id,
-            when(one.started_at),
-            one.outcome,
-            one.role,
-            "" if one.reward is None else f"{one.reward:+.2f}",
-            "" if one.generation is None else str(one.generation),
-            f"{one.n_calls}+{one.n_tools}",
-            ", ".join(hit.id for hit in one.skills if hit.injected),
-            _short(one.task or ""),
-        )
-    new_console().print(table)
+    new_console().print(_table(found))
 
 
 @app.command("show")
@@ -76,6 +65,26 @@ def show_trajectory(
         _show(found, verdicts, new_console())
 
 
+def _table(found: Sequence[TrajectorySummary]) -> Table:
+    """Two lines or more for each run, so that 80 columns hold a whole id: `show` needs it."""
+    table = Table(show_lines=True)
+    longest = max((len(one.id) for one in found), default=0)
+    table.add_column("id, task", min_width=longest, overflow="fold")
+    table.add_column("outcome, role")
+    table.add_column("started, skills")
+    for one in found:
+        reward = "" if one.reward is None else f" {one.reward:+.2f}"
+        steps = f"{one.n_calls} model, {one.n_tools} tool calls"
+        skills = [hit.id for hit in one.skills if hit.injected]
+        stamp = [] if one.generation is None else [f"generation {one.generation}"]
+        table.add_row(
+            f"{one.id}\n{_short(one.task or '')}",
+            f"{one.outcome}\n{one.role}{reward}",
+            "\n".join([when(one.started_at), steps, *stamp, *skills]),
+        )
+    return table
+
+
 def _show(found: Trajectory, verdicts: list[Verdict], console: Console) -> None:
     seconds = (found.ended_at - found.started_at).total_seconds()
     facts = {
@@ -88,7 +97,7 @@ def _show(found: Trajectory, verdicts: list[Verdict], console: Console) -> None:
         "generation": found.generation,
         "adapter": found.adapter,
         "retrieval": found.retrieval,
-        "skills": ", ".join(_hit(hit) for hit in found.skills),
+        "skills": _skills(found.skills),
         "trace": found.trace_id,
     }
     for name, value in facts.items():
@@ -104,22 +113,23 @@ def _show(found: Trajectory, verdicts: list[Verdict], console: Console) -> None:
 
 def _show_steps(found: Trajectory, console: Console) -> None:
     for message in found.messages:
-        console.rule(str(message.get("type", message.get("role", "message"))), align="left")
-        console.print(_cut(_content(message)), soft_wrap=True)
+        console.rule(role_of(message), align="left")
+        console.print(_cut(message_text(message)), soft_wrap=True)
+    if not found.messages:  # No model was called: what went in and out is all there is.
+        console.print(_cut(f"input      {value_text(found.input)}"), soft_wrap=True)
+        console.print(_cut(f"output     {value_text(found.output)}"), soft_wrap=True)
     for tool in found.tools:
-        console.rule(f"tool {tool.name}", align="left")
-        result = tool.output if tool.error is None else f"error: {tool.error}"
-        console.print(_cut(f"{tool.input} -> {result}"), soft_wrap=True)
+        console.rule(f"run of tool {tool.name}", align="left")
+        result = value_text(tool.output) if tool.error is None else f"error: {tool.error}"
+        console.print(_cut(f"{value_text(tool.input)} -> {result}"), soft_wrap=True)
 
 
-def _content(message: Mapping[str, Json]) -> str:
-    content = message.get("content", "")
-    calls = message.get("tool_calls")
-    return f"{content}\n{calls}".strip() if calls else str(content)
-
-
-def _hit(hit: SkillHit) -> str:
-    return f"{hit.id} ({hit.score:.2f}{'' if hit.injected else ', over budget'})"
+def _skills(hits: Sequence[SkillHit]) -> str:
+    """The hits and their scores. Where none was injected, the budget need not be the reason."""
+    reason = "over budget" if any(hit.injected for hit in hits) else "not injected"
+    return ", ".join(
+        f"{hit.id} ({hit.score:.2f}{'' if hit.injected else f', {reason}'})" for hit in hits
+    )
 
 
 def _cut(text: str) -> str:

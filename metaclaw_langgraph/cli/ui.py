@@ -33,6 +33,7 @@ def ui(
 ) -> None:
     """Start the MLflow UI on the right store. Ctrl-C stops it."""
     config = load_config()
+    config.check_tracking_uri()
     uri = config.resolved_mlflow_uri
     if uri.startswith(("http://", "https://")):
         typer.echo(f"MLflow already runs as a server: open {uri}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage, message_to_dict
@@ -23,6 +23,7 @@ VALUE_LIMIT = 200_000
 SPAN_LIMIT = 8_000
 """The same for the input or output of one node, which repeats most of the messages."""
 _DEPTH = 12
+_LONGEST_SECRET = 8_000
 _NUMBER = 8
 """Characters that a number counts for: a list of a million must not pass the limit either."""
 
@@ -30,7 +31,8 @@ _NUMBER = 8
 class Plain:
     """Turns the values of one trajectory into JSON."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self.redact = redact
         # The message is kept as well: an id is only its own while the object lives.
         self._messages: dict[int, tuple[BaseMessage, Json, int]] = {}
 
@@ -67,7 +69,8 @@ class _Writer:
         return self._structure(value, depth + 1)
 
     def mapping(self, value: Mapping[Any, Any], depth: int) -> Json:
-        return {_shown(key): self.write(item, depth) for key, item in value.items()}
+        # A list first: the user's program may go on changing what it gave to the graph.
+        return {_shown(key): self.write(item, depth) for key, item in list(value.items())}
 
     def _message(self, message: BaseMessage, depth: int) -> Json:
         value, size = self._plain.message(message)
@@ -94,7 +97,7 @@ class _Writer:
 
     def _items(self, value: Collection[Any], depth: int) -> Json:
         items: list[Json] = []
-        for item in value:
+        for item in list(value):
             if self.left <= 0:
                 items.append(f"… [{len(value) - len(items)} more items]")
                 break
@@ -102,10 +105,13 @@ class _Writer:
         return items
 
     def _text(self, text: str) -> str:
-        kept = text[: max(0, self.left)]
-        self.left -= len(kept)
-        missing = len(text) - len(kept)
-        return kept if not missing else f"{kept}… [{missing} more characters]"
+        room = max(0, self.left)
+        self.left -= min(room, len(text))
+        if len(text) <= room:
+            return text
+        # Redacted before it is cut: half a secret would no longer look like one.
+        kept = self._plain.redact(text[: room + _LONGEST_SECRET])[:room]
+        return f"{kept}… [{len(text) - room} more characters]"
 
 
 def _shown(value: Any) -> str:

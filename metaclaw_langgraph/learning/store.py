@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from langgraph.graph.state import CompiledStateGraph
 from langsmith import tracing_context
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.errors import StoreError
 from metaclaw_langgraph.incidents import Incidents
 from metaclaw_langgraph.learning.graph import Judgeable, build_learning_graph
-from metaclaw_langgraph.learning.spool import Row
+from metaclaw_langgraph.learning.opening import LedgerHandle
+from metaclaw_langgraph.learning.spool import Row, Spool
 from metaclaw_langgraph.learning.trajectories import trajectory_of
-from metaclaw_langgraph.ledger import Ledger
+from metaclaw_langgraph.ledger import Incident, Ledger
 from metaclaw_langgraph.ledger.codec import to_row
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.retrieval import SkillRetriever, open_retriever
@@ -28,6 +33,9 @@ from metaclaw_langgraph.wrapping.run import Run
 __all__ = ["LearningStore"]
 
 _LEFT_OVER = 1000
+# A full disk, a lock, a lost connection: a check that passes a moment later does not mean that
+# these rows are to blame.
+_NOT_THE_ROWS = (OperationalError, InterfaceError, InternalError, PoolTimeoutError, OSError)
 
 
 class LearningStore:
@@ -38,21 +46,22 @@ class LearningStore:
         self._incidents = incidents
         self._redactor = Redactor(config.redact)
         self._lock = threading.Lock()
-        self._ledger: Ledger | None = None
+        self._ledger = LedgerHandle(config.resolved_ledger_url, self._redactor)
         self._retriever: SkillRetriever | None = None
         self._graphs: dict[str, CompiledStateGraph[Any, Any, Any, Any]] = {}
         self._judged_left_over = False
+        self._watch_traces = False
         self._launcher = ExporterLauncher(
             namespace=config.namespace,
             home=config.home,
             ledger_url=config.resolved_ledger_url,
             mlflow_uri=config.resolved_mlflow_uri,
+            redact=config.redact.model_dump(mode="json"),
         )
 
     def ledger(self) -> Ledger:
         """The open ledger; StoreError while it cannot be opened."""
-        with self._lock:
-            return self._open_ledger()
+        return self._ledger.get()
 
     def retrieve(self, task: str | None) -> Retrieved:
         """The skills for a task."""
@@ -62,20 +71,53 @@ class LearningStore:
         """Open the ledger and load what retrieval needs; says first if there are no skills."""
         if not self.ledger().generation(self._config.namespace):
             when_empty()
+        self._redactor.text("")  # its rules take a moment to load: not in somebody's run
         self._open_retriever().warm()
 
     def encode(self, run: Run) -> Row:
         """The run as a redacted row of the ledger."""
         trace = "pending" if self._config.tracing else "off"
-        return to_row(trajectory_of(run), trace, self._redactor)
+        return to_row(trajectory_of(run, self._redactor.text), trace, self._redactor)
 
     def store(self, rows: Sequence[Row]) -> None:
         """Store rows in one transaction, and what went wrong so far."""
         ledger = self.ledger()
-        ledger.add_rows(rows)
+        if rows:
+            ledger.add_rows(rows)
         self._save_incidents(ledger)
         if rows and self._config.tracing:
+            self._watch_traces = True
             self.start_exporter()
+
+    def refuses(self, error: Exception) -> bool:
+        """Whether the ledger works, and it was raised because of what was to be stored."""
+        if isinstance(error.__cause__, _NOT_THE_ROWS) or isinstance(error, OSError):
+            return False
+        try:
+            self.ledger().check()
+        except Exception:
+            return False
+        return True
+
+    def add_incidents(self, namespace: str, incidents: Sequence[Incident]) -> None:
+        """Add incidents that an earlier process could not save."""
+        self.ledger().add_incidents(namespace, incidents)
+
+    def tend(self) -> bool:
+        """Save late incidents, and see that traces are exported until none is pending.
+
+        An exporter ends when it was idle for a while; what was stored at that moment must not
+        wait for the next run.
+        """
+        try:
+            self._save_incidents(self.ledger())
+            if self._watch_traces and not self._launcher.at_work():
+                self._watch_traces = self._any_pending()
+                if self._watch_traces:
+                    self.start_exporter()
+        except (StoreError, OSError):
+            return True  # counted where rows are stored; looked at again when it is back
+        return self._watch_traces
 
     def learn(self, rows: Sequence[Row]) -> None:
         """Run the learning graph on stored rows, of whatever namespace they are."""
@@ -97,41 +139,53 @@ class LearningStore:
         """See to it that pending traces are being exported."""
         try:
             self._launcher.ensure_running()
-        except OSError as error:
+        except Exception as error:
             self._incidents.add("mlflow", "no exporter", error)
 
     def close(self, timeout: float) -> None:
         """Save what is known of failures, and let go of files and locks."""
+        give_up = time.monotonic() + timeout
+        self._keep_incidents()
         with self._lock:
-            if self._ledger is not None:
-                try:
-                    self._save_incidents(self._ledger)
-                except StoreError as error:
-                    self._incidents.add("ledger", "unavailable", error)
-            if self._retriever is not None:
-                _close_in_time(self._retriever, timeout)
-            if self._ledger is not None:
-                self._ledger.close()
-            self._ledger = self._retriever = None
+            retriever, self._retriever = self._retriever, None
+        if retriever is not None:
+            _close_in_time(retriever, give_up - time.monotonic())
+        self._ledger.close(give_up - time.monotonic())
 
-    def _open_ledger(self) -> Ledger:
-        if self._ledger is None:
-            self._ledger = Ledger.open(self._config.resolved_ledger_url, redactor=self._redactor)
-        return self._ledger
+    def _keep_incidents(self) -> None:
+        """In the ledger if it is open and works; else in the spool, for the next process."""
+        ledger = self._ledger.current()
+        if ledger is not None:
+            try:
+                self._save_incidents(ledger)
+            except Exception as error:
+                self._incidents.add("ledger", "unavailable", error)
+        left = [replace(i, message=self._redactor.text(i.message)) for i in self._incidents.take()]
+        if not left:
+            return
+        try:
+            Spool(self._config.home / "spool").put_incidents(self._config.namespace, left)
+        except OSError as error:
+            self._incidents.give_back(left)
+            self._incidents.add("spool", "failed", error)
 
     def _open_retriever(self) -> SkillRetriever:
+        ledger = self.ledger()  # may take long: not while holding the lock
         with self._lock:
             if self._retriever is None:
-                self._retriever = open_retriever(self._open_ledger(), self._config)
+                self._retriever = open_retriever(ledger, self._config)
             return self._retriever
 
     def _save_incidents(self, ledger: Ledger) -> None:
         taken = self._incidents.take()
         try:
             ledger.add_incidents(self._config.namespace, taken)
-        except StoreError:
+        except Exception:
             self._incidents.give_back(taken)
             raise
+
+    def _any_pending(self) -> bool:
+        return bool(self.ledger().untraced(self._config.namespace, limit=1))
 
     def _learn(self, namespace: str, runs: list[Judgeable]) -> None:
         runs = [

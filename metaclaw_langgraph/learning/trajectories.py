@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,9 +17,9 @@ from metaclaw_langgraph.wrapping.run import OpenSpan, Run
 __all__ = ["trajectory_of"]
 
 
-def trajectory_of(run: Run) -> Trajectory:
-    """Everything that the run did, as plain values."""
-    plain = Plain()
+def trajectory_of(run: Run, redact: Callable[[str], str]) -> Trajectory:
+    """Everything that the run did, as plain values; text that is cut is redacted before."""
+    plain = Plain(redact)
     book = _MessageBook(plain)
     calls: list[ModelCall] = []
     tools: list[ToolCall] = []

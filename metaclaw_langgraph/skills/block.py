@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from metaclaw_langgraph.types import Skill
 
-__all__ = ["render_block", "section", "tokens"]
+__all__ = ["TooBig", "render_block", "section", "tokens", "too_big"]
 
 _HEADER = (
     "Advice learned from earlier work. Use what fits the task and ignore the rest. "
@@ -36,3 +37,24 @@ def render_block(generation: int, sections: Sequence[str]) -> str:
 def tokens(text: str) -> int:
     """About how many tokens a text takes: four characters each."""
     return math.ceil(len(text) / 4)
+
+
+@dataclass(frozen=True, slots=True)
+class TooBig:
+    """A skill that alone is over the token budget, so that no run is ever given it."""
+
+    name: str
+    tokens: int
+    budget: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} takes about {self.tokens} tokens, more than retrieval.token_budget "
+            f"({self.budget}), and is never injected; shorten it or raise retrieval.token_budget"
+        )
+
+
+def too_big(skills: Iterable[Skill], generation: int, budget: int) -> list[TooBig]:
+    """Those of the skills that the budget shuts out, measured as retrieval does."""
+    sizes = [(one.name, tokens(render_block(generation, [section(one)]))) for one in skills]
+    return [TooBig(name, size, budget) for name, size in sizes if size > budget]

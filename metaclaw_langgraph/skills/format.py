@@ -23,6 +23,7 @@ __all__ = [
     "MAX_BYTES",
     "SKILL_FILE",
     "find_skill_files",
+    "other_files",
     "parse_skill",
     "read_skill",
     "read_text",
@@ -58,6 +59,30 @@ def find_skill_files(folder: Path) -> list[Path]:
             f"no {SKILL_FILE} in or below {folder}; a skill is a folder with a {SKILL_FILE} in it"
         )
     return sorted(found)
+
+
+def other_files(path: Path) -> list[str]:
+    """What lies in the folder of a SKILL.md beside it: scripts, references, assets.
+
+    Hidden files do not count, nor do folders below that hold a skill of their own.
+    """
+    found: list[str] = []
+    for folder, below, names in os.walk(path.parent):
+        place = Path(folder)
+        if place != path.parent and _is_skill(names):
+            below.clear()
+            continue
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        found += [
+            (place / name).relative_to(path.parent).as_posix()
+            for name in sorted(names)
+            if not name.startswith(".") and place / name != path
+        ]
+    return found
+
+
+def _is_skill(names: Sequence[str]) -> bool:
+    return any(name.lower() == SKILL_FILE.lower() for name in names)
 
 
 def read_skill(path: Path) -> Skill:

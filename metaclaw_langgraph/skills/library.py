@@ -7,7 +7,7 @@ to change, or when a file is refused and the caller did not ask to keep going.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from metaclaw_langgraph.skills.embedding import Embedder, skill_text, vector_spa
 from metaclaw_langgraph.skills.format import (
     SKILL_FILE,
     find_skill_files,
+    other_files,
     parse_skill,
     read_text,
     render_skill,
@@ -25,7 +26,7 @@ from metaclaw_langgraph.skills.format import (
 from metaclaw_langgraph.skills.index import SkillIndex
 from metaclaw_langgraph.types import Json, Skill
 
-__all__ = ["Change", "ImportReport", "Refusal", "SkillLibrary"]
+__all__ = ["Change", "ImportReport", "LeftOut", "Refusal", "SkillLibrary"]
 
 _ATTEMPTS = 5
 
@@ -50,10 +51,19 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The files of a skill's folder that were not imported: only its SKILL.md is."""
+
+    name: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ImportReport(Change):
     """What an import did. Without `keep_going`, one refusal means that nothing was imported."""
 
     refused: tuple[Refusal, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class SkillLibrary:
@@ -80,9 +90,15 @@ class SkillLibrary:
         if refused and not keep_going:
             generation = self._ledger.generation(self.namespace)
             return ImportReport((), (), (), generation, tuple(refused))
-        done = self.put(good, reason=f"import of {folder.name or folder}", source="import")
+        skills = [skill for skill, _ in good]
+        done = self.put(skills, reason=f"import of {folder.name or folder}", source="import")
         return ImportReport(
-            done.added, done.updated, done.unchanged, done.generation, tuple(refused)
+            done.added,
+            done.updated,
+            done.unchanged,
+            done.generation,
+            tuple(refused),
+            tuple(_left_out(good)),
         )
 
     def put(
@@ -140,15 +156,14 @@ class SkillLibrary:
             if name not in skills:
                 raise NotFoundError(f"no active skill {name!r} in namespace {self.namespace!r}")
         texts = {folder / name / SKILL_FILE: render_skill(skills[name]) for name in names or skills}
-        if not force:
-            _refuse_overwriting(texts)
+        _refuse_overwriting(texts, force=force)
         return [_write(path, text) for path, text in texts.items()]
 
     def history(self, limit: int = 50) -> list[GenerationRecord]:
         """The generations, newest first."""
         return self._ledger.generations(self.namespace, limit)
 
-    def _read(self, paths: Sequence[Path]) -> tuple[list[Skill], list[Refusal]]:
+    def _read(self, paths: Sequence[Path]) -> tuple[list[tuple[Skill, Path]], list[Refusal]]:
         good: dict[str, tuple[Skill, Path]] = {}
         refused: list[Refusal] = []
         for path in paths:
@@ -161,7 +176,7 @@ class SkillLibrary:
                 good[skill.name] = (skill, path)
             except SkillFormatError as error:
                 refused.append(Refusal(error.path, error.line, error.problem))
-        return [skill for skill, _ in good.values()], refused
+        return list(good.values()), refused
 
     def _read_one(self, path: Path) -> Skill:
         text = read_text(path)
@@ -230,9 +245,24 @@ def _is_live(record: SkillRecord) -> bool:
     return any(interval.until is None for interval in record.intervals)
 
 
-def _refuse_overwriting(texts: dict[Path, str]) -> None:
+def _left_out(skills: Iterable[tuple[Skill, Path]]) -> Iterator[LeftOut]:
+    for skill, path in skills:
+        files = other_files(path)
+        if files:
+            yield LeftOut(skill.name, tuple(files))
+
+
+def _refuse_overwriting(texts: Mapping[Path, str], *, force: bool) -> None:
     for path, text in texts.items():
-        if path.exists() and path.read_bytes() != text.encode():
+        try:
+            if path.is_dir():
+                raise StoreError(f"{path} is a folder; move it away, or export to another folder")
+            differs = not force and path.exists() and path.read_bytes() != text.encode()
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be read: {error.strerror}; mend it, or export to another folder"
+            ) from error
+        if differs:
             raise StoreError(f"{path} exists with another text; use --force to overwrite it")
 
 

@@ -16,16 +16,21 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
+from metaclaw_langgraph.config import RedactConfig
 from metaclaw_langgraph.ledger import Incident, Ledger
+from metaclaw_langgraph.redaction import Redactor
+from metaclaw_langgraph.tracing.log import RedactedLog, exporter_lock, exporter_log
 
 __all__ = ["Order", "main"]
 
 _BATCH = 20
 _POLL = 0.2
 _IDLE_EXIT = 30.0
+_LOCK_SECONDS = 1.0
 _RETRY_FIRST = 1.0
 _RETRY_MOST = 60.0
 _SETTINGS = {
@@ -47,31 +52,52 @@ class Order:
     home: str
     ledger_url: str
     mlflow_uri: str
+    redact: dict[str, Any]
     parent: int
 
 
 def main() -> int:
     """Run until idle; 0 also when another exporter of this namespace is at work."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     order = Order(**json.load(sys.stdin))
+    redactor = Redactor(RedactConfig(**order.redact))
+    log = exporter_log(Path(order.home), order.namespace)
+    # Everything that is said goes through it: by us, by libraries, by the interpreter.
+    sys.stdout = sys.stderr = RedactedLog(log, redactor.text)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     os.environ.update(_SETTINGS, MLFLOW_TRACKING_URI=order.mlflow_uri)
     if hasattr(os, "nice"):
         os.nice(10)
-    lock = FileLock(Path(order.home) / "logs" / f"exporter-{order.namespace}.lock")
     try:
-        with lock.acquire(blocking=False):
-            _Exporter(order).run()
+        _work(order, redactor)
     except Timeout:
         _log.info("another exporter is at work")
+    except Exception:
+        _log.exception("the exporter ends")
+        return 1
     return 0
 
 
+def _work(order: Order, redactor: Redactor) -> None:
+    """Export until nothing is left, not even when the lock was let go.
+
+    A process that stored a row while the lock was still held has not started an exporter.
+    """
+    lock = exporter_lock(Path(order.home), order.namespace)
+    exporter: _Exporter | None = None
+    while exporter is None or exporter.has_more():
+        # Not at once: other processes hold it for a moment to see whether somebody works.
+        with lock.acquire(timeout=_LOCK_SECONDS):
+            exporter = exporter or _Exporter(order, redactor)
+            exporter.run()
+
+
 class _Exporter:
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, redactor: Redactor) -> None:
         self._order = order
-        self._ledger = Ledger.open(order.ledger_url)
+        self._ledger = Ledger.open(order.ledger_url, redactor=redactor)
         self._experiment_id: str | None = None
         self._retry = _RETRY_FIRST
+        self._gave_up = False
 
     def run(self) -> None:
         quiet_since = time.monotonic()
@@ -82,6 +108,10 @@ class _Exporter:
                 return
             else:
                 time.sleep(_POLL)
+
+    def has_more(self) -> bool:
+        """Whether something came at the last moment; not what MLflow did not take."""
+        return not self._gave_up and bool(self._ledger.untraced(self._order.namespace, limit=1))
 
     def _alone(self) -> bool:
         return hasattr(os, "getppid") and os.getppid() != self._order.parent
@@ -147,7 +177,8 @@ class _Exporter:
         if not self._alone():
             time.sleep(self._retry)
             self._retry = min(self._retry * 2, _RETRY_MOST)
-        return not self._alone()
+        self._gave_up = self._alone()
+        return not self._gave_up
 
     def _give_up(self, trajectory_id: str, error: Exception) -> None:
         self._count("failed", error)

@@ -9,9 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import Any
+
+from filelock import Timeout
+
+from metaclaw_langgraph._private import private_folder
+from metaclaw_langgraph.errors import ConfigError
+from metaclaw_langgraph.tracing.log import exporter_lock, exporter_log, open_log
 
 __all__ = ["ExporterLauncher"]
 
@@ -20,7 +26,7 @@ _SPACING_MOST = 60.0
 
 
 class ExporterLauncher:
-    """Owns at most one exporter of its namespace; not thread-safe: the recorder's thread calls."""
+    """Owns at most one exporter of its namespace; thread-safe."""
 
     def __init__(
         self,
@@ -29,6 +35,7 @@ class ExporterLauncher:
         home: Path,
         ledger_url: str,
         mlflow_uri: str,
+        redact: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = {
@@ -36,43 +43,83 @@ class ExporterLauncher:
             "home": str(home),
             "ledger_url": ledger_url,
             "mlflow_uri": mlflow_uri,
+            "redact": dict(redact),
             "parent": os.getpid(),
         }
-        self._log = home / "logs" / f"exporter-{namespace}.log"
+        self._home = home
+        self._namespace = namespace
         self._clock = clock
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._not_before = 0.0
         self._spacing = _SPACING_FIRST
+        self._broken = False
+
+    def at_work(self) -> bool:
+        """Whether an exporter of this namespace runs, ours or another process's."""
+        with self._lock:
+            return self._runs() or self._locked()
 
     def ensure_running(self) -> None:
-        """Start the exporter unless it runs; after quick failures, wait longer and longer."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        now = self._clock()
-        if now < self._not_before:
-            return
-        failed = self._process is not None and self._process.returncode != 0
+        """Start the exporter unless one runs; after quick failures, wait longer and longer.
+
+        ConfigError when there is no Python to start it with, OSError when it does not start.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._runs() or now < self._not_before:
+                return
+            ended_badly = self._process is not None and self._process.returncode != 0
+            self._space_out(now, self._broken or ended_badly)
+            self._broken = True
+            if not self._locked():
+                self._start(_python())
+            self._broken = False
+
+    def _runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _locked(self) -> bool:
+        """Whether somebody's exporter holds the lock; to ask here is cheaper than a process."""
+        private_folder(self._home / "logs")
+        try:
+            with exporter_lock(self._home, self._namespace).acquire(blocking=False):
+                return False
+        except Timeout:
+            return True
+
+    def _space_out(self, now: float, failed: bool) -> None:
         self._spacing = min(self._spacing * 2, _SPACING_MOST) if failed else _SPACING_FIRST
         self._not_before = now + self._spacing
-        self._process = self._start()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "metaclaw_langgraph.tracing.exporter"],
+    def _start(self, python: str) -> None:
+        log = open_log(exporter_log(self._home, self._namespace))
+        try:
+            self._process = subprocess.Popen(
+                [python, "-P", "-m", "metaclaw_langgraph.tracing.exporter"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C in the terminal is not meant for it
             )
-        # By a pipe and not as arguments: the URLs may hold passwords.
-        pipe: IO[bytes] | None = process.stdin
-        assert pipe is not None
-        with pipe:
-            pipe.write(json.dumps(self._order).encode())
+        finally:
+            os.close(log)
         # Somebody has to wait for it, or it stays as a zombie; it may outlive the runtime.
-        reaper = threading.Thread(target=process.wait, name="metaclaw-reaper", daemon=True)
+        reaper = threading.Thread(target=self._process.wait, name="metaclaw-reaper", daemon=True)
         with contextlib.suppress(RuntimeError):  # no new threads at exit (3.12), nor any need
             reaper.start()
-        return process
+        # By a pipe and not as arguments: the URLs may hold passwords.
+        assert self._process.stdin is not None
+        with self._process.stdin as pipe:
+            pipe.write(json.dumps(self._order).encode())
+
+
+def _python() -> str:
+    """The interpreter to start; inside uWSGI or a frozen app, `sys.executable` is the app."""
+    name = Path(sys.executable or "").name.lower()
+    if getattr(sys, "frozen", False) or not ("python" in name or "pypy" in name):
+        raise ConfigError(
+            f"traces wait: sys.executable is {sys.executable!r}, no Python to export them with;"
+            " run any program with python on this METACLAW_HOME, or set METACLAW_TRACING=false"
+        )
+    return sys.executable

@@ -15,20 +15,26 @@ import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, closing
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk, BaseMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 
-from metaclaw_langgraph.wrapping.handler import run_in_callbacks, run_of, without_tokens
+from metaclaw_langgraph.wrapping.handler import run_of, without_tokens
 from metaclaw_langgraph.wrapping.run import Run
 
-__all__ = ["aadd_skills", "add_skills", "append_block", "install_hook"]
+__all__ = ["Enter", "append_block", "hooked", "install_hook"]
 
 MARKER = "<metaclaw_skills "
 """Begins the skills block; a prompt that has it is not given another one."""
 
+Enter: TypeAlias = Callable[
+    [BaseChatModel, RunnableConfig | None], tuple[Run | None, RunnableConfig | None]
+]
+"""Says to which run a call belongs, and with which config it goes on."""
+
+_MARK = "__metaclaw__"
 _install_lock = threading.Lock()
 
 
@@ -75,19 +81,34 @@ def _has_block(message: BaseMessage) -> bool:
 def install_hook() -> None:
     """Replace the entry points of `BaseChatModel`, once per process."""
     with _install_lock:
-        for name, wrap in _WRAPPERS.items():
-            original = BaseChatModel.__dict__.get(name)
-            if original is not None and not hasattr(original, "__metaclaw__"):
-                hooked = wrap(original)
-                hooked.__metaclaw__ = True  # type: ignore[attr-defined]
-                setattr(BaseChatModel, name, hooked)
+        if not hasattr(BaseChatModel.generate, _MARK):
+            for name, method in hooked(BaseChatModel, _surrounding).items():
+                setattr(BaseChatModel, name, method)
+
+
+def hooked(cls: type, enter: Enter) -> dict[str, Callable[..., Any]]:
+    """The entry points of a chat model's class, with skills for the runs that `enter` finds."""
+    methods = {
+        name: wrap(getattr(cls, name), enter)
+        for name, wrap in _WRAPPERS.items()
+        if hasattr(cls, name)
+    }
+    for method in methods.values():
+        setattr(method, _MARK, True)
+    return methods
+
+
+def _surrounding(
+    model: BaseChatModel, config: RunnableConfig | None
+) -> tuple[Run | None, RunnableConfig | None]:
+    return run_of(config), config
 
 
 def _messages(model: BaseChatModel, value: Any) -> list[BaseMessage]:
     return model._convert_input(value).to_messages()
 
 
-def _generate(original: Callable[..., Any]) -> Callable[..., Any]:
+def _generate(original: Callable[..., Any], enter: Enter) -> Callable[..., Any]:
     @functools.wraps(original)
     def generate(
         self: BaseChatModel,
@@ -96,15 +117,15 @@ def _generate(original: Callable[..., Any]) -> Callable[..., Any]:
         callbacks: Any = None,
         **kwargs: Any,
     ) -> Any:
-        run = run_in_callbacks(callbacks) or run_of(None)
+        run, config = enter(self, {"callbacks": callbacks})
         if run is not None:
             messages = [add_skills(run, each) for each in messages]
-        return original(self, messages, stop, callbacks, **kwargs)
+        return original(self, messages, stop, (config or {}).get("callbacks"), **kwargs)
 
     return generate
 
 
-def _agenerate(original: Callable[..., Any]) -> Callable[..., Any]:
+def _agenerate(original: Callable[..., Any], enter: Enter) -> Callable[..., Any]:
     @functools.wraps(original)
     async def agenerate(
         self: BaseChatModel,
@@ -113,20 +134,20 @@ def _agenerate(original: Callable[..., Any]) -> Callable[..., Any]:
         callbacks: Any = None,
         **kwargs: Any,
     ) -> Any:
-        run = run_in_callbacks(callbacks) or run_of(None)
+        run, config = enter(self, {"callbacks": callbacks})
         if run is not None:
             messages = [await aadd_skills(run, each) for each in messages]
-        return await original(self, messages, stop, callbacks, **kwargs)
+        return await original(self, messages, stop, (config or {}).get("callbacks"), **kwargs)
 
     return agenerate
 
 
-def _stream(original: Callable[..., Any]) -> Callable[..., Any]:
+def _stream(original: Callable[..., Any], enter: Enter) -> Callable[..., Any]:
     @functools.wraps(original)
     def stream(
         self: BaseChatModel, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Iterator[AIMessageChunk]:
-        run = run_of(config)
+        run, config = enter(self, config)
         if run is None:
             yield from original(self, input, config, **kwargs)
             return
@@ -138,12 +159,12 @@ def _stream(original: Callable[..., Any]) -> Callable[..., Any]:
     return stream
 
 
-def _astream(original: Callable[..., Any]) -> Callable[..., Any]:
+def _astream(original: Callable[..., Any], enter: Enter) -> Callable[..., Any]:
     @functools.wraps(original)
     async def astream(
         self: BaseChatModel, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> AsyncIterator[AIMessageChunk]:
-        run = run_of(config)
+        run, config = enter(self, config)
         if run is not None:
             input = await aadd_skills(run, _messages(self, input))
         async with aclosing(original(self, input, config, **kwargs)) as chunks:
@@ -153,12 +174,12 @@ def _astream(original: Callable[..., Any]) -> Callable[..., Any]:
     return astream
 
 
-def _stream_v3(original: Callable[..., Any]) -> Callable[..., Any]:
+def _stream_v3(original: Callable[..., Any], enter: Enter) -> Callable[..., Any]:
     @functools.wraps(original)
     def stream_v3(
         self: BaseChatModel, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Any:
-        run = run_of(config)
+        run, config = enter(self, config)
         if run is not None:
             input = add_skills(run, _messages(self, input))
         return original(self, input, config, **kwargs)
@@ -166,12 +187,12 @@ def _stream_v3(original: Callable[..., Any]) -> Callable[..., Any]:
     return stream_v3
 
 
-def _astream_v3(original: Callable[..., Any]) -> Callable[..., Any]:
+def _astream_v3(original: Callable[..., Any], enter: Enter) -> Callable[..., Any]:
     @functools.wraps(original)
     async def astream_v3(
         self: BaseChatModel, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Any:
-        run = run_of(config)
+        run, config = enter(self, config)
         if run is not None:
             input = await aadd_skills(run, _messages(self, input))
         return await original(self, input, config, **kwargs)
@@ -179,7 +200,7 @@ def _astream_v3(original: Callable[..., Any]) -> Callable[..., Any]:
     return astream_v3
 
 
-_WRAPPERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+_WRAPPERS: dict[str, Callable[[Callable[..., Any], Enter], Callable[..., Any]]] = {
     "generate": _generate,
     "agenerate": _agenerate,
     "stream": _stream,

@@ -8,7 +8,6 @@ batch and all event streams go through these two.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,10 +21,11 @@ from metaclaw_langgraph.runtime import Runtime, runtime_for
 from metaclaw_langgraph.wrapping.boundary import install_hook
 from metaclaw_langgraph.wrapping.drawing import draw_loop
 from metaclaw_langgraph.wrapping.handler import RunHandler, run_of, with_handler
+from metaclaw_langgraph.wrapping.start import with_retrieval
+from metaclaw_langgraph.wrapping.task import TaskFunction, task_of_input
 
 if TYPE_CHECKING:
     from metaclaw_langgraph.config import MetaClawConfig
-    from metaclaw_langgraph.runtime import TaskFunction
 
     class WrappedGraph(Pregel[Any, Any, Any, Any]):
         """A graph with its runtime: the type that `with_metaclaw` returns."""
@@ -62,12 +62,12 @@ def with_metaclaw(
             f"with_metaclaw takes a StateGraph, a compiled graph or an @entrypoint, "
             f"not {type(graph).__name__}; pass the graph itself"
         )
-    runtime = runtime_for(config, task=task, **settings)
+    runtime = runtime_for(config, **settings)
     if runtime.config.hook:
         install_hook()
-    cls = _wrapped_class(type(graph), runtime)
+    cls = _wrapped_class(type(graph), runtime, task or task_of_input)
     wrapped = cls.__new__(cls)
-    wrapped.__dict__.update(graph.__dict__, nodes=runtime.fused(graph.nodes))
+    wrapped.__dict__.update(graph.__dict__, nodes=with_retrieval(graph.nodes))
     return wrapped  # type: ignore[return-value]
 
 
@@ -75,6 +75,7 @@ class _Wrapped(Pregel[Any, Any, Any, Any]):
     """What a wrapped graph adds to its own class. The runtime is the class's, so copies keep it."""
 
     metaclaw: ClassVar[Runtime]
+    _metaclaw_task: ClassVar[TaskFunction]
 
     def stream(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
@@ -101,13 +102,20 @@ class _Wrapped(Pregel[Any, Any, Any, Any]):
         try:
             if run_of(config) is not None or run_of(self.config) is not None:
                 return config
-            return with_handler(config, RunHandler(self.metaclaw.new_run()))
+            run = self.metaclaw.new_run(type(self)._metaclaw_task)
+            return with_handler(config, RunHandler(run))
         except Exception as error:
             self.metaclaw.incident("capture", "start", error)
             return config
 
 
-@functools.lru_cache(maxsize=256)
-def _wrapped_class(base: type[Pregel[Any, Any, Any, Any]], runtime: Runtime) -> type[_Wrapped]:
-    names = {"__module__": base.__module__, "__qualname__": base.__qualname__}
-    return type(base.__name__, (_Wrapped, base), {**names, "metaclaw": runtime})
+def _wrapped_class(
+    base: type[Pregel[Any, Any, Any, Any]], runtime: Runtime, task: TaskFunction
+) -> type[_Wrapped]:
+    body = {
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "metaclaw": runtime,
+        "_metaclaw_task": staticmethod(task),
+    }
+    return type(base.__name__, (_Wrapped, base), body)

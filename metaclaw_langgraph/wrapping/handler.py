@@ -80,18 +80,18 @@ class RunHandler(GraphCallbackHandler):
         **kwargs: Any,
     ) -> None:
         span = self._open("chain", run_id, parent_run_id, name or _name(serialized, "chain"))
-        span.input = inputs
+        span.input = _snapshot(inputs)
         if self.run.root_id == run_id:
             self.run.thread_id = _text_or_none((metadata or {}).get("thread_id"))
-            self.run.input = inputs
-            if self.run.task is None:
-                self.run.task = self.run.host.task_of(inputs)
+            self.run.input = span.input
+            self.run.task = self._task(inputs)
 
     @guarded
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        self._close(run_id, output=outputs)
+        output = _snapshot(outputs)
+        self._close(run_id, output=output)
         if run_id == self.run.root_id:
-            self.run.output = outputs
+            self.run.output = output
             self.run.finish("interrupted" if self.run.interrupted else "ok")
 
     @guarded
@@ -113,7 +113,7 @@ class RunHandler(GraphCallbackHandler):
         **kwargs: Any,
     ) -> None:
         span = self._open("model", run_id, parent_run_id, name or _name(serialized, "model"))
-        span.input = messages[0] if messages else []
+        span.input = list(messages[0]) if messages else []
         span.model = _model_name(metadata, kwargs.get("invocation_params"))
         if self.run.root_id == run_id:
             self.run.input = span.input
@@ -174,6 +174,17 @@ class RunHandler(GraphCallbackHandler):
         if event.run_id == self.run.root_id:
             self.run.interrupted = True
 
+    def _task(self, inputs: Any) -> str | None:
+        try:
+            task = self.run.find_task(inputs)
+        except Exception as error:
+            self.run.host.incident("task", "failed", error)
+            return None
+        if task is None or isinstance(task, str):
+            return task
+        self.run.host.incident("task", "no text", f"task= gave a {type(task).__name__}")
+        return None
+
     def _open(self, kind: Any, run_id: UUID, parent: UUID | None, name: str) -> OpenSpan:
         if self.run.root_id is None:
             self.run.root_id = run_id
@@ -221,7 +232,8 @@ def run_in_callbacks(callbacks: Callbacks) -> Run | None:
     """The run whose handler is among these callbacks."""
     handlers = callbacks.handlers if isinstance(callbacks, BaseCallbackManager) else callbacks
     for handler in handlers or ():
-        if isinstance(handler, RunHandler):
+        # A task that outlives its run is no longer part of it.
+        if isinstance(handler, RunHandler) and handler.run.outcome is None:
             return handler.run
     return None
 
@@ -248,8 +260,18 @@ def _response(response: LLMResult) -> tuple[Any, dict[str, Any] | None]:
     return message, message.response_metadata.pop(TOKENS_KEY, None)
 
 
+def _snapshot(value: Any) -> Any:
+    """A copy of the outer containers: callers go on appending to the lists they passed or got."""
+    if type(value) is dict:
+        return {key: list(item) if type(item) is list else item for key, item in value.items()}
+    return list(value) if type(value) is list else value
+
+
 def _error_text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}: (its text cannot be had)"
 
 
 def without_tokens(chunk: M) -> M:

@@ -71,8 +71,8 @@ class LookupPool(Generic[T]):
     def _start_thread(self) -> None:
         name = f"{self._name}-{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _work(self) -> None:
         me = threading.get_ident()

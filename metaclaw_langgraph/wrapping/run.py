@@ -20,7 +20,7 @@ from uuid import UUID
 from langchain_core.messages import BaseMessage
 
 from metaclaw_langgraph.types import Outcome, RetrievalState, Retrieved
-from metaclaw_langgraph.wrapping.task import TaskInput, task_of_messages
+from metaclaw_langgraph.wrapping.task import TaskFunction, task_of_input, task_of_messages
 
 __all__ = ["Host", "OpenSpan", "Run", "new_id"]
 
@@ -30,9 +30,6 @@ class Host(Protocol):
 
     namespace: str
     deadline: float
-
-    def task_of(self, value: TaskInput) -> str | None:
-        """The task in a graph's input."""
 
     def look_up(self, task: str | None) -> Future[Retrieved]:
         """Start a look-up; may raise when retrieval is out of order."""
@@ -67,6 +64,8 @@ class Run:
     """The state of one run. Parallel nodes reach it from several threads."""
 
     host: Host
+    find_task: TaskFunction = task_of_input
+    """How the user's request is found in the graph's input."""
     id: str = field(default_factory=lambda: new_id())
     started_ns: int = field(default_factory=time.time_ns)
     ended_ns: int | None = None
@@ -135,7 +134,7 @@ class Run:
             self.outcome = outcome
         self.error = error
         self.ended_ns = time.time_ns()
-        self._stamp_if_known()
+        self._stamp_or_cancel()
         self.host.record(self)
 
     def _settled(self) -> bool:
@@ -162,6 +161,8 @@ class Run:
                 self.retrieval = "hit" if retrieved.hits else "empty"
 
     def _settle_error(self, error: Exception) -> None:
+        if self._future is not None:
+            self._future.cancel()  # if it still waits for its turn, others get theirs sooner
         with self._lock:
             self._fail("missed" if isinstance(error, TimeoutError) else "failed", error)
 
@@ -173,10 +174,10 @@ class Run:
         late = f"no answer within {self.host.deadline:g} s"
         self.host.incident("retrieval", state, late if state == "missed" else error)
 
-    def _stamp_if_known(self) -> None:
+    def _stamp_or_cancel(self) -> None:
         """A run that called no model still knows its generation, if the look-up has answered."""
-        if self._future is not None and self._future.done():
-            self._settled()
+        if self._future is not None and not self._settled():
+            self._future.cancel()
 
 
 def new_id() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 
 from metaclaw_langgraph.cli import _checks
 from metaclaw_langgraph.config import MetaClawConfig
+from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.skills import chroma
 
 Run = Callable[..., Any]
@@ -64,6 +66,32 @@ def test_a_broken_ledger_leaves_the_other_checks(run: Run, home: Path) -> None:
     code, found = states(run)
     assert code == 1
     assert [part for part, one in found.items() if one["state"] == "broken"] == ["ledger"]
+
+
+def test_a_skill_over_the_token_budget_is_a_warning(
+    run: Run, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METACLAW_TRACING", "false")
+    assert states(run)[1]["skills"]["state"] == "ok"  # another namespace has none
+    monkeypatch.setenv("METACLAW_NAMESPACE", "shop")
+    code, found = states(run)
+    assert (code, found["skills"]["state"]) == (0, "warning")
+    assert "2 active" in found["skills"]["detail"]
+    assert re.search(r"over 1500 tokens: be-kind \(23\d\d\)$", found["skills"]["detail"])
+    text = run("doctor").stdout
+    assert "WARN   skills" in text
+    assert "mend: shorten them or raise retrieval.token_budget" in text
+    monkeypatch.setenv("METACLAW_RETRIEVAL__TOKEN_BUDGET", "3000")
+    assert states(run)[1]["skills"]["state"] == "ok"
+
+
+def test_a_tracking_uri_that_cannot_be_used_is_named(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:./mlruns")
+    code, found = states(run)
+    assert code == 1
+    assert "MLFLOW_TRACKING_URI = 'file:./mlruns'" in found["config"]["detail"]
 
 
 def test_a_wrong_embedder_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

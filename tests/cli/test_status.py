@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from metaclaw_langgraph.cli._common import new_console
+from metaclaw_langgraph.cli.status import show_status
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.incidents import Incidents
 from metaclaw_langgraph.ledger import Incident, Ledger
@@ -27,7 +29,7 @@ def test_a_fresh_home_is_empty_and_works(run: Run, home: Path) -> None:
     assert found["home"] == str(home)
     (only,) = found["namespaces"]
     assert (only["namespace"], only["generation"], only["skills"]) == ("default", 0, 0)
-    assert "No incidents" in run("status").stdout
+    assert "No incidents: nothing was lost." in run("status").stdout
 
 
 def test_every_namespace_is_counted(run: Run, ledger: Ledger) -> None:
@@ -35,10 +37,10 @@ def test_every_namespace_is_counted(run: Run, ledger: Ledger) -> None:
     default, shop = found["namespaces"]
     assert default["namespace"] == "default"
     assert shop["namespace"] == "shop"
-    assert (shop["generation"], shop["skills"]) == (1, 1)
+    assert (shop["generation"], shop["skills"]) == (1, 2)
     assert shop["trajectories"] == {
         "outcome": {"ok": 1, "failed": 1},
-        "role": {"query": 1, "unjudged": 1},
+        "role": {"query": 1, "support": 1},
         "trace": {"pending": 2},
     }
     (incident,) = shop["incidents"]
@@ -48,7 +50,7 @@ def test_every_namespace_is_counted(run: Run, ledger: Ledger) -> None:
 def test_for_people_it_says_the_same(run: Run, ledger: Ledger) -> None:
     text = run("status").stdout
     assert "1 failed, 1 ok" in text
-    assert "1 query, 1 unjudged" in text
+    assert "1 query, 1 support" in text
     assert "past the deadline" in text
 
 
@@ -64,6 +66,8 @@ def test_waiting_and_unreadable_spool_files_are_counted(run: Run, home: Path) ->
     text = run("status").stdout
     assert "2 spool files wait for the ledger" in text
     assert "1 spool files cannot be read" in text
+    assert "not every finished run is stored" in text
+    assert "nothing was lost" not in text
 
 
 def test_a_broken_ledger_is_named_and_the_rest_is_shown(run: Run, home: Path) -> None:
@@ -76,7 +80,11 @@ def test_a_broken_ledger_is_named_and_the_rest_is_shown(run: Run, home: Path) ->
     assert [problem["part"] for problem in found["problems"]] == ["ledger"]
     assert found["spool_waiting"] == 1
     assert found["namespaces"][0]["generation"] is None
-    assert "BROKEN ledger: " in run("status").stdout
+    assert found["namespaces"][0]["incidents_known"] is False
+    text = run("status").stdout
+    assert "BROKEN ledger: " in text
+    assert "Incidents of default unknown: the ledger does not answer." in text
+    assert "No incidents" not in text
 
 
 def test_a_ledger_that_breaks_later_is_named_once(
@@ -90,6 +98,7 @@ def test_a_ledger_that_breaks_later_is_named_once(
     found = gather_status(MetaClawConfig.load(), ledger)
     assert [str(problem.message) for problem in found.problems] == ["disk on fire"]
     assert not found.working
+    assert not any(one.incidents_known for one in found.namespaces)
 
 
 def test_a_spool_that_cannot_be_read_is_named(run: Run, home: Path) -> None:
@@ -98,6 +107,7 @@ def test_a_spool_that_cannot_be_read_is_named(run: Run, home: Path) -> None:
     found = json.loads(run("status", "--json").stdout)
     assert [problem["part"] for problem in found["problems"]] == ["spool"]
     assert found["namespaces"][0]["generation"] == 0
+    assert "nothing was lost" not in run("status").stdout
 
 
 class Live:
@@ -127,6 +137,17 @@ def test_a_live_runtime_adds_what_only_it_knows(ledger: Ledger) -> None:
     ]
     assert shop.incidents[1].first_at == START
     assert json.loads(json.dumps(found.to_json()))["waiting"] == 2
+
+
+def test_runs_that_wait_in_the_process_are_told(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = Live()
+    live.incidents = Incidents()
+    show_status(gather_status(MetaClawConfig.load(), runtime=live), new_console())
+    text = capsys.readouterr().out
+    assert "2 finished runs wait in this process to be stored." in text
+    assert "nothing was lost" not in text
 
 
 def test_a_ledger_that_was_lent_stays_open(ledger: Ledger) -> None:

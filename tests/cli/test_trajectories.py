@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from metaclaw_langgraph.ledger import Ledger
+from tests.cli.conftest import TASK
 
 Run = Callable[..., Any]
 
@@ -18,33 +20,53 @@ def shop(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METACLAW_NAMESPACE", "shop")
 
 
-def test_the_newest_comes_first(run: Run) -> None:
+@pytest.fixture
+def ids(ledger: Ledger) -> dict[str, str]:
+    """The id of the run that succeeded, and of the later one that failed."""
+    return {one.outcome: one.id for one in ledger.trajectories("shop")}
+
+
+def test_the_newest_comes_first(run: Run, ids: dict[str, str]) -> None:
     found = json.loads(run("trajectories", "list", "--json").stdout)
-    assert [one["id"] for one in found] == ["aa02", "aa01"]
-    assert [one["reward"] for one in found] == [None, 1.0]
+    assert [one["id"] for one in found] == [ids["failed"], ids["ok"]]
+    assert [one["reward"] for one in found] == [-1.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("options", "ids"),
+    ("options", "outcomes"),
     [
-        (["--limit", "1"], ["aa02"]),
-        (["--outcome", "ok"], ["aa01"]),
-        (["--role", "unjudged"], ["aa02"]),
-        (["--role", "support"], []),
+        (["--limit", "1"], ["failed"]),
+        (["--outcome", "ok"], ["ok"]),
+        (["--role", "query"], ["ok"]),
+        (["--role", "unjudged"], []),
         (["--namespace", "other"], []),
     ],
 )
-def test_the_list_can_be_narrowed(run: Run, options: list[str], ids: list[str]) -> None:
+def test_the_list_can_be_narrowed(run: Run, options: list[str], outcomes: list[str]) -> None:
     found = json.loads(run("trajectories", "list", "--json", *options).stdout)
-    assert [one["id"] for one in found] == ids
+    assert [one["outcome"] for one in found] == outcomes
 
 
 def test_the_list_for_people(run: Run) -> None:
     text = run("trajectories", "list").stdout
-    assert "+1.00" in text
-    assert "be-brief@1" in text
-    assert "be-kind@2" not in text
-    assert "where is [bold]my order[/bold]?" in text
+    assert "query +1.00" in text
+    assert "2 model, 1 tool calls" in text
+    assert text.count("be-brief@1") == 1
+    assert "be-kind@1" not in text
+    assert TASK in text
+
+
+@pytest.mark.parametrize("columns", ["80", "60"])
+def test_an_id_of_the_list_can_be_shown(
+    run: Run, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    text = run("trajectories", "list").stdout
+    assert max(len(line) for line in text.splitlines()) <= int(columns)
+    listed = re.findall(r"[0-9a-f]{8}-[0-9a-f-]*", text)
+    assert listed == [ids["failed"], ids["ok"]]
+    for id in listed:
+        assert run("trajectories", "show", id).exit_code == 0
 
 
 def test_an_outcome_that_does_not_exist_is_refused(run: Run) -> None:
@@ -53,27 +75,51 @@ def test_an_outcome_that_does_not_exist_is_refused(run: Run) -> None:
     assert "interrupted" in result.stderr
 
 
-def test_one_is_shown_by_the_beginning_of_its_id(run: Run) -> None:
-    text = run("trajectories", "show", "aa01").stdout
-    assert "be-brief@1 (0.81), be-kind@2 (0.40, over budget)" in text
-    assert "where is [bold]my order[/bold]?" in text
-    assert "{'order': 7} -> shipped" in text
+def test_one_is_shown_with_all_that_was_said_and_done(run: Run, ids: dict[str, str]) -> None:
+    text = run("trajectories", "show", ids["ok"]).stdout
+    assert "be-brief@1 (1.00), be-kind@1 (1.00, over budget)" in text
     assert "+1.00 by human ann: just right" in text
-    assert "1012 more characters; --json has them all" in text
+    steps = [
+        ("system", "<metaclaw_skills"),
+        ("human", TASK),
+        ("ai", 'Let me look.\ncalls lookup {"order": 7}\n'),
+        ("tool lookup", "order 7 is shipped\n"),
+        ("ai", "[reasoning] It was shipped.\nOn its way. xxx"),
+        ("run of tool lookup", '{"order": 7} -> order 7 is shipped\n'),
+    ]
+    said = re.split(r"^([a-z ]+) ─+\n", text, flags=re.MULTILINE)[1:]
+    assert said[::2] == [role for role, _ in steps]
+    for (_, expected), found in zip(steps, said[1::2], strict=True):
+        assert found.startswith(expected)
+    assert "1040 more characters; --json has them all" in text
 
 
-def test_json_has_everything(run: Run) -> None:
-    found = json.loads(run("trajectories", "show", "aa02", "--json").stdout)
-    assert found["error"] == "ValueError: no"
-    assert found["messages"][1]["content"].endswith("x" * 3000)
-    assert found["calls"][0]["model"] == "model-x"
-    assert found["verdicts"] == []
+def test_a_run_that_called_no_model_is_shown_by_its_input(run: Run, ids: dict[str, str]) -> None:
+    text = run("trajectories", "show", ids["failed"]).stdout
+    assert "failed: ValueError: no" in text
+    assert "be-brief@1 (1.00, not injected), be-kind@1 (1.00, not injected)" in text
+    assert "over budget" not in text
+    assert re.search(r"^input .*my order", text, re.MULTILINE)
+    assert "-1.00 by run: ValueError: no" in text
 
 
-@pytest.mark.parametrize("id", ["zz", "aa0"])
-def test_none_or_several_is_one_line_on_stderr(run: Run, id: str) -> None:
-    result = run("trajectories", "show", id)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-    assert id in result.stderr
+def test_one_is_found_by_the_beginning_of_its_id(run: Run, ids: dict[str, str]) -> None:
+    assert run("trajectories", "show", ids["ok"][:-3]).exit_code == 0
+
+
+def test_json_has_everything(run: Run, ids: dict[str, str]) -> None:
+    found = json.loads(run("trajectories", "show", ids["ok"], "--json").stdout)
+    assert found["messages"][-1]["data"]["content"][1]["text"].endswith("x" * 3000)
+    assert len(found["calls"]) == 2
+    assert [one["reward"] for one in found["verdicts"]] == [1.0]
+
+
+def test_none_or_several_is_one_line_on_stderr(run: Run, ids: dict[str, str]) -> None:
+    shared = ids["ok"][:4]
+    assert ids["failed"].startswith(shared)
+    for id in ("zz", shared):
+        result = run("trajectories", "show", id)
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1
+        assert id in result.stderr

@@ -123,6 +123,21 @@ def test_a_server_is_only_pointed_to(
     assert says in result.stdout
 
 
+@pytest.mark.parametrize("uri", ["file:./mlruns", "mlruns", "postgresql:///"])
+@pytest.mark.parametrize("tracing", ["true", "false"])
+def test_a_tracking_uri_that_cannot_be_used_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch, uri: str, tracing: str
+) -> None:
+    monkeypatch.setattr("os.execve", lambda *arguments: pytest.fail("the server was started"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("METACLAW_TRACING", tracing)
+    result = run("ui", "--port", str(free_port()))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert f"bad setting MLFLOW_TRACKING_URI = {uri!r}" in result.stderr
+
+
 def test_a_home_that_cannot_be_made_is_refused(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from metaclaw_langgraph.errors import ConflictError, NotFoundError, StoreError
 from metaclaw_langgraph.ledger import Ledger
+from metaclaw_langgraph.skills.block import too_big
 from metaclaw_langgraph.skills.embedding import vector_space
 from metaclaw_langgraph.skills.index import open_index, rebuild_index
 from metaclaw_langgraph.skills.library import SkillLibrary
@@ -51,6 +52,32 @@ def test_keep_going_imports_the_rest(tmp_path: Path, library: SkillLibrary) -> N
     write_skill(tmp_path / "s", "bad", "no front matter")
     report = library.import_skills(tmp_path / "s", keep_going=True)
     assert (report.added, len(report.refused)) == (("good@1",), 1)
+
+
+def test_what_an_import_leaves_out_is_reported(tmp_path: Path, library: SkillLibrary) -> None:
+    folder = tmp_path / "outer"
+    write_skill(tmp_path, "outer")
+    write_skill(folder, "inner")
+    write_skill(folder, "plain")
+    for name in ("scripts/run.py", "notes.md", ".git/config", ".hidden", "inner/a/b.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    report = library.import_skills(folder)
+    assert len(report.added) == 3
+    assert [(one.name, one.files) for one in report.left_out] == [
+        ("outer", ("notes.md", "scripts/run.py")),
+        ("inner", ("a/b.txt",)),
+    ]
+
+
+def test_too_big_is_what_retrieval_refuses(library: SkillLibrary, retriever: Retrieve) -> None:
+    cake = skill("bake-cake", body="Stir. <skill> " * 50)
+    generation = put(library, cake)
+    (alone,) = too_big([cake], generation, 1)
+    exact = retriever(token_budget=alone.tokens).retrieve("bake cake")
+    below = retriever(token_budget=alone.tokens - 1).retrieve("bake cake")
+    assert [hit.injected for hit in (*exact.hits, *below.hits)] == [True, False]
+    assert too_big([cake], generation, alone.tokens) == []
 
 
 def test_two_files_with_one_name_are_refused(tmp_path: Path, library: SkillLibrary) -> None:
@@ -152,6 +179,20 @@ def test_an_export_does_not_overwrite_other_texts(tmp_path: Path, library: Skill
     library.export(tmp_path / "out", force=True)
     assert changed.read_text() != before
     library.export(tmp_path / "out")
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_an_export_onto_something_else_than_a_file_is_refused(
+    tmp_path: Path, library: SkillLibrary, force: bool
+) -> None:
+    put(library, skill("a"), skill("b"))
+    (tmp_path / "out" / "b" / "SKILL.md").mkdir(parents=True)
+    with pytest.raises(StoreError, match="is a folder; move it away"):
+        library.export(tmp_path / "out", force=force)
+    assert not (tmp_path / "out" / "a").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        library.export(tmp_path / "file", force=force)
 
 
 def test_removing_and_rolling_back(library: SkillLibrary) -> None:

@@ -61,6 +61,9 @@ class _Normaliser:
             fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
             return [type(value).__name__, self(fields)]
         if isinstance(value, Mapping):
+            if "tool_call_id" in value:
+                # A bare graph too saves a tool's message with or without its id, as it happens.
+                value = {**value, "id": "tool"}
             return {
                 self.text(str(k)): "<time>" if k in _TIMINGS else self(v) for k, v in value.items()
             }

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from metaclaw_langgraph import MetaClawConfig
+from metaclaw_langgraph.learning import recorder
 from metaclaw_langgraph.ledger import Ledger, engine
 from metaclaw_langgraph.wrapping import boundary, handler
 from tests.wrapping import embedders
@@ -33,6 +35,7 @@ from tests.wrapping.support import (
     conversation,
     counted,
     eventually,
+    exporter_of,
     only,
     opened,
     process_env,
@@ -332,7 +335,8 @@ def test_queue_overflow(home: Path, wrap: Wrap, monkeypatch: pytest.MonkeyPatch)
     assert gate.reached.wait(10)
     answers_in_time(agent, 9)
     assert counted(agent, "queue", "overflow") == 8
-    assert len(spooled(home)) == 8
+    eventually(lambda: agent.metaclaw.waiting == 2)  # the others are on disk
+    assert spooled(home)
     gate.open.set()
     found = stored(agent)
     assert len(found) == len({one.run_id for one in found}) == 10
@@ -375,22 +379,153 @@ def test_closing_with_a_ledger_that_hangs(
 def test_a_bug_in_the_store_costs_no_record(
     home: Path, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The ledger works and refuses every row: they are set aside, and new ones not kept back."""
     with monkeypatch.context() as broken:
         broken.setattr(Ledger, "add_rows", lambda *_: 1 / 0)
         agent = wrap(talk())
-        answers_in_time(agent, 2)
-        eventually(lambda: counted(agent, "ledger", "unavailable"))
+        answers_in_time(agent)
+        eventually(lambda: [path.suffix for path in spooled(home)] == [".bad"])
+    answers_in_time(agent)
+    assert len(stored(agent)) == 1
+    assert counted(agent, "spool", "set aside") == 1
+    assert counted(agent, "ledger", "unavailable") == 0
+    for path in spooled(home):
+        path.rename(path.with_suffix(".jsonl"))
+    agent.metaclaw._recorder.take_in_spool()
     assert len(stored(agent)) == 2
 
 
-def test_a_spool_file_that_is_damaged_is_set_aside(home: Path, wrap: Wrap) -> None:
+DAMAGED = {
+    "cut off": '{"id": "cut off',
+    "a list": "[]",
+    "a number": "7",
+    "not text": b"\xff\xfe\x00",
+    "no body": '{"id": "1"}',
+    "a body that is a number": '{"body": 1}',
+    "no namespace": json.dumps(
+        {"body": "", "started_at": "2026-01-01T00:00+00:00", "ended_at": "2026-01-01T00:00+00:00"}
+    ),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=list(DAMAGED))
+def test_a_spool_file_that_is_damaged_is_set_aside(
+    content: str | bytes, home: Path, wrap: Wrap
+) -> None:
     (home / "spool").mkdir(parents=True)
-    (home / "spool" / "1.jsonl").write_text('{"id": "cut off')
+    file = home / "spool" / "1.jsonl"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
     agent = wrap(talk())
     answers_in_time(agent)
     assert only(agent).outcome == "ok"
     assert [path.name for path in spooled(home)] == ["1.bad"]
     assert agent.metaclaw.status().spool_unreadable == 1
+    assert counted(agent, "spool", "set aside") == 1
+    assert counted(agent, "ledger", "unavailable") == 0
+
+
+def test_a_slow_disk_does_not_delay_a_run(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full queue, and a spool that takes a batch only when it is let."""
+    gate = Gate(monkeypatch)
+    agent = wrap(talk(), learning={"queue_size": 1})
+    spool, slow = agent.metaclaw._recorder.spool, threading.Event()
+    put = spool.put
+    monkeypatch.setattr(spool, "put", lambda rows: slow.wait(30) and put(rows))
+    answers_in_time(agent)
+    assert gate.reached.wait(10)
+    answers_in_time(agent, 5)
+    assert agent.metaclaw.waiting == 6
+    slow.set()
+    gate.open.set()
+    assert len(stored(agent)) == 6
+
+
+def test_a_full_overflow_loses_runs_and_counts_them(
+    wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "_OVERFLOW_LEAST", 2)
+    gate = Gate(monkeypatch)
+    agent = wrap(talk(), learning={"queue_size": 1})
+    spool, slow, reached = agent.metaclaw._recorder.spool, threading.Event(), threading.Event()
+    put = spool.put
+
+    def slowly(rows: Any) -> None:
+        reached.set()
+        assert slow.wait(30)
+        put(rows)
+
+    monkeypatch.setattr(spool, "put", slowly)
+    answers_in_time(agent)
+    assert gate.reached.wait(10)
+    answers_in_time(agent, 2)  # one in the queue, one being written
+    assert reached.wait(10)
+    answers_in_time(agent, 5)  # two in the overflow
+    assert counted(agent, "queue", "lost") == 3
+    slow.set()
+    gate.open.set()
+    assert len(stored(agent)) == 5
+
+
+def test_no_more_threads(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs wait until a thread can be started."""
+    agent = wrap(talk())
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "metaclaw-recorder":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        answers_in_time(agent, 2)
+        assert counted(agent, "queue", "no thread") == 2
+        assert agent.metaclaw.waiting == 2
+    assert len(stored(agent)) == 2
+
+
+def test_closing_without_a_thread_spools(
+    home: Path, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = wrap(talk())
+    with monkeypatch.context() as patch:
+        patch.setattr(type(agent.metaclaw._recorder), "_start", broken)
+        answers_in_time(agent)
+        agent.metaclaw.close(timeout=0.2)
+    assert len(stored(wrap(talk()))) == 1
+
+
+def test_incidents_outlive_a_process_whose_ledger_is_dead(home: Path, wrap: Wrap) -> None:
+    home.mkdir()
+    (home / "ledger.db").write_bytes(b"this is not a database, whatever its name says" * 100)
+    agent = wrap(talk())
+    answers_in_time(agent)
+    key = "sk-proj-" + "a1B2c3D4" * 6
+    agent.metaclaw.incident("ledger", "lost", f"the disk said {key}")
+    eventually(lambda: agent.metaclaw.waiting == 0)
+    agent.metaclaw.close(timeout=0.5)
+    assert key not in "".join(path.read_text() for path in spooled(home))
+    (home / "ledger.db").unlink()
+    again = wrap(talk())
+    assert len(stored(again)) == 1
+    ledger = again.metaclaw._store.ledger()
+    assert saved(ledger, "ledger", "lost") == 1
+    assert saved(ledger, "ledger", "unavailable") >= 1
+    assert not spooled(home)
+
+
+def test_closing_while_the_ledger_is_being_opened_does_not_wait_for_it(
+    home: Path, wrap: Wrap
+) -> None:
+    """Another process holds the lock of migrations."""
+    home.mkdir()
+    with FileLock(home / "ledger.db.lock"):
+        agent = wrap(talk(), retrieval=retrieval())
+        answers_in_time(agent)
+        started = time.monotonic()
+        agent.metaclaw.close(timeout=0.5)
+        assert time.monotonic() - started < 5
+    assert len(stored(wrap(talk()))) == 1
 
 
 def test_a_burst_loses_nothing(home: Path, wrap: Wrap) -> None:
@@ -471,7 +606,7 @@ def test_a_task_function_that_raises(wrap: Wrap) -> None:
     agent = wrap(talk(), task=broken)
     answers_in_time(agent)
     assert only(agent).task == "hello"  # from the first model call instead
-    assert counted(agent, "capture") == 1
+    assert counted(agent, "task", "failed") == 1
 
 
 def test_a_bug_in_learning(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,6 +640,20 @@ def test_exporter_that_cannot_start(wrap: Wrap, monkeypatch: pytest.MonkeyPatch)
     answers_in_time(agent)
     assert len(stored(agent)) == 1
     assert counted(agent, "mlflow", "no exporter") >= 1
+
+
+@pytest.mark.parametrize("executable", ["", "/usr/sbin/uwsgi"])
+def test_an_app_that_is_not_run_by_python(
+    executable: str, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    agent = wrap(talk(), tracing=True)
+    answers_in_time(agent)
+    assert len(stored(agent)) == 1
+    (incident,) = agent.metaclaw.incidents.total()
+    assert (incident.part, incident.kind) == ("mlflow", "no exporter")
+    assert "sys.executable" in incident.message
+    assert exporter_of(agent.metaclaw) is None
 
 
 # ---------------------------------------------------------------- processes

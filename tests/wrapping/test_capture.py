@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -24,6 +25,8 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from metaclaw_langgraph import ConfigError, NotFoundError
+from metaclaw_langgraph import runtime as runtimes
+from metaclaw_langgraph.learning.plain import SPAN_LIMIT, VALUE_LIMIT
 from metaclaw_langgraph.types import Trajectory
 from tests.wrapping.conftest import Wrap
 from tests.wrapping.graphs import calling, scripted
@@ -32,6 +35,7 @@ from tests.wrapping.support import (
     ask,
     atalk,
     conversation,
+    counted,
     exporter_of,
     only,
     opened,
@@ -545,3 +549,106 @@ def test_secrets_in_the_spool(home: Path, wrap: Wrap, monkeypatch: pytest.Monkey
     assert CANARIES["env"].encode() not in file.read_bytes()
     (home / "ledger.db").unlink()
     assert "[redacted:" in (only(agent).task or "")
+
+
+@pytest.mark.parametrize("limit", [SPAN_LIMIT, VALUE_LIMIT])
+def test_a_secret_across_a_cut_is_not_kept_in_part(
+    limit: int, wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_API_KEY", CANARIES["env"])
+    agent = wrap(talk())
+    for shift in range(2, len(CANARIES["env"]), 5):
+        # The envelope of the message takes some room too, so several places are tried.
+        agent.invoke(ask("x" * (limit - 400 - shift) + CANARIES["env"] * 40))
+    for trajectory in stored(agent):
+        assert "[redacted:" in json.dumps(asdict(trajectory), default=str)
+        for piece in (CANARIES["env"][:8], CANARIES["env"][-8:]):
+            assert piece not in json.dumps(asdict(trajectory), default=str)
+
+
+# ---------------------------------------------------------------- the caller goes on
+
+
+def test_what_the_caller_does_afterwards_is_not_recorded(wrap: Wrap) -> None:
+    agent = wrap(talk())
+    history: list[Any] = [HumanMessage("first", id="u1")]
+    result = agent.invoke({"messages": history})
+    history.append(HumanMessage("LATER", id="u2"))
+    result["messages"].append(HumanMessage("LATER", id="u3"))
+    assert "LATER" not in json.dumps(asdict(only(agent)), default=str)
+
+
+def test_a_state_that_the_caller_keeps_changing_is_still_recorded(wrap: Wrap) -> None:
+    shared: dict[str, Any] = {}
+
+    class State(TypedDict):
+        box: dict[str, Any]
+
+    builder = StateGraph(State)
+    builder.add_node("look", lambda state: {"box": state["box"]})
+    builder.add_edge(START, "look")
+    agent = wrap(builder)
+    stop = threading.Event()
+
+    def change() -> None:
+        while not stop.is_set():
+            shared.update({f"key-{n}": n for n in range(500)})
+            shared.clear()
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(10):
+            agent.invoke({"box": shared})
+        assert len(stored(agent)) == 10
+    finally:
+        stop.set()
+        changing.join()
+
+
+def test_a_task_function_costs_no_runtime(wrap: Wrap) -> None:
+    before = len(runtimes._runtimes)
+    agents = [wrap(talk(), task=lambda value, n=n: f"task {n}") for n in range(5)]
+    assert len(runtimes._runtimes) == before + 1
+    for agent in agents:
+        agent.invoke(ask("hello"))
+    assert [t.task for t in stored(agents[0])] == [f"task {n}" for n in range(5)]
+
+
+def test_a_task_that_is_no_text_is_counted(wrap: Wrap) -> None:
+    agent = wrap(talk(), task=lambda value: 7)
+    agent.invoke(ask("hello"))
+    assert only(agent).task == "hello"  # found at the model call
+    assert counted(agent, "task", "no text") == 1
+
+
+def test_an_error_that_cannot_be_printed_is_recorded(wrap: Wrap) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    def fail(state: MessagesState) -> Any:
+        raise Mute
+
+    agent = wrap(conversation(fail))
+    with pytest.raises(Mute):
+        agent.invoke(ask("hello"))
+    assert only(agent).error == "Mute: (its text cannot be had)"
+
+
+async def test_a_run_inside_a_task_that_outlived_its_run_is_its_own(wrap: Wrap) -> None:
+    inner = wrap(atalk())
+    left: list[asyncio.Task[Any]] = []
+
+    async def start(state: MessagesState) -> Any:
+        async def later() -> None:
+            await asyncio.sleep(0.05)
+            await inner.ainvoke(ask("later"))
+
+        left.append(asyncio.create_task(later()))
+        return {}
+
+    outer = wrap(conversation(start))
+    await outer.ainvoke(ask("now"))
+    await left[0]
+    assert sorted(str(t.task) for t in stored(outer)) == ["later", "now"]
