@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import itertools
 import statistics
 import tempfile
@@ -35,6 +36,7 @@ from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 
 from benchmarks.report import environment, write_results
+from benchmarks.retrieval import synthetic, texts
 from metaclaw_langgraph import MetaClawConfig, with_metaclaw
 from metaclaw_langgraph.ledger import Ledger, NewSkill
 from metaclaw_langgraph.skills.embedding import load_embedder, vector_space
@@ -107,6 +109,13 @@ class Variant:
     autolog: bool = False
 
 
+@functools.cache
+def lifelike(count: int, seed: int) -> Any:
+    """Vectors that lie around those of real skills."""
+    base = load_embedder("minilm-int8").embed_documents(texts()[0])
+    return synthetic(base, count, np.random.default_rng(seed))
+
+
 class FreeEmbedder:
     """Costs nothing, so that what is left is everything but the embedding."""
 
@@ -117,8 +126,7 @@ class FreeEmbedder:
         return np.stack([self.embed_query(text) for text in texts])
 
     def embed_query(self, text: str) -> Any:
-        vector = np.random.default_rng(len(text)).standard_normal(self.dim).astype(np.float32)
-        return vector / np.linalg.norm(vector)
+        return lifelike(512, 1)[hash(text) % 512]
 
 
 def fill_library(config: MetaClawConfig, count: int) -> None:
@@ -126,9 +134,7 @@ def fill_library(config: MetaClawConfig, count: int) -> None:
     if not count:
         return
     embedder = load_embedder(config.retrieval.embedder)
-    rng = np.random.default_rng(7)
-    vectors = rng.standard_normal((count, embedder.dim)).astype("<f4")
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = lifelike(count, 7).astype("<f4")
     ledger = Ledger.open(config.resolved_ledger_url)
     new = [
         NewSkill(
@@ -269,7 +275,8 @@ def main() -> None:
             "`added` is the median of the differences to the bare call of the same round.",
             "`task seen before`: answered from memory. `without embedding`: every task is new, "
             "and looked up in Chroma, with an embedding that costs nothing. `new task`: all of it.",
-            "Vectors of the library are synthetic; five skills are injected where there are any.",
+            "The library is synthetic, with vectors around those of real skills; five skills are "
+            "injected where there are any.",
         ],
     )
 

@@ -22,6 +22,7 @@ __all__ = [
     "NotFoundError",
     "SkillFormatError",
     "StoreError",
+    "error_text",
 ]
 
 
@@ -60,3 +61,11 @@ class StoreError(MetaClawError, RuntimeError):
 
 class MissingExtraError(MetaClawError, ImportError):
     """An optional dependency is missing; the message names the extra to install."""
+
+
+def error_text(error: BaseException) -> str:
+    """Any exception in words, also one whose own text cannot be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}: (its text cannot be had)"

@@ -10,6 +10,7 @@ import logging
 import threading
 from datetime import UTC, datetime
 
+from metaclaw_langgraph.errors import error_text
 from metaclaw_langgraph.ledger.values import Incident
 from metaclaw_langgraph.redaction import Redactor
 
@@ -31,7 +32,7 @@ class Incidents:
 
     def add(self, part: str, kind: str, error: BaseException | str, count: int = 1) -> None:
         """Count one; the first of its kind is also logged as a warning."""
-        message = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        message = error if isinstance(error, str) else error_text(error)
         new = Incident(part, kind, count, message[:_MESSAGE_LIMIT], datetime.now(UTC))
         with self._lock:
             first = (part, kind) not in self._total

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.errors import ConfigError, NotFoundError
 from metaclaw_langgraph.incidents import Incidents
+from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.types import Retrieved, Role, Verdict
 from metaclaw_langgraph.wrapping.pool import LookupPool
 from metaclaw_langgraph.wrapping.run import Run
@@ -188,7 +189,7 @@ class Runtime:
         self._pid = os.getpid()
         self._closed = False
         self._warming = None
-        self._incidents = Incidents()
+        self._incidents = Incidents(Redactor(self.config.redact))
         self._store: LearningStore = LearningStore(self.config, self._incidents)
         self._pool: LookupPool[Retrieved] = LookupPool(
             "metaclaw-lookup", threads=_LOOKUP_THREADS, stuck_after=self.deadline

@@ -22,6 +22,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.callbacks import GraphCallbackHandler, GraphInterruptEvent
 from langgraph.errors import GraphBubbleUp
 
+from metaclaw_langgraph.errors import error_text
 from metaclaw_langgraph.types import TOKENS_KEY
 from metaclaw_langgraph.wrapping.run import OpenSpan, Run
 
@@ -205,7 +206,7 @@ class RunHandler(GraphCallbackHandler):
             return
         span.ended_ns = time.time_ns()
         span.output, span.tokens = output, tokens
-        span.error = None if error is None else _error_text(error)
+        span.error = None if error is None else error_text(error)
 
     def _finish_with(self, error: BaseException) -> None:
         if isinstance(error, _CANCELLED):
@@ -213,7 +214,7 @@ class RunHandler(GraphCallbackHandler):
         elif isinstance(error, GraphBubbleUp):
             self.run.finish("interrupted")
         else:
-            self.run.finish("failed", _error_text(error))
+            self.run.finish("failed", error_text(error))
 
 
 def run_of(config: RunnableConfig | None) -> Run | None:
@@ -265,13 +266,6 @@ def _snapshot(value: Any) -> Any:
     if type(value) is dict:
         return {key: list(item) if type(item) is list else item for key, item in value.items()}
     return list(value) if type(value) is list else value
-
-
-def _error_text(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return f"{type(error).__name__}: (its text cannot be had)"
 
 
 def without_tokens(chunk: M) -> M:
