@@ -34,6 +34,7 @@ bench: $(BENCH)
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.retrieval
 	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.evolution
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

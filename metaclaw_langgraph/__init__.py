@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SkillFormatError,
         StoreError,
     )
+    from metaclaw_langgraph.judging import FeedbackJudge, Judge, LLMJudge, VerifierJudge
     from metaclaw_langgraph.runtime import Runtime
     from metaclaw_langgraph.wrapping.graph import with_metaclaw
     from metaclaw_langgraph.wrapping.middleware import MetaClawMiddleware
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigError",
     "ConflictError",
+    "FeedbackJudge",
+    "Judge",
+    "LLMJudge",
     "MetaClawConfig",
     "MetaClawError",
     "MetaClawMiddleware",
@@ -38,6 +42,7 @@ __all__ = [
     "Runtime",
     "SkillFormatError",
     "StoreError",
+    "VerifierJudge",
     "metaclaw_model",
     "with_metaclaw",
 ]
@@ -45,9 +50,13 @@ __all__ = [
 __version__ = "0.1.0"
 
 _ELSEWHERE = {
+    "FeedbackJudge": "judging",
+    "Judge": "judging",
+    "LLMJudge": "judging",
     "MetaClawConfig": "config",
     "MetaClawMiddleware": "wrapping.middleware",
     "Runtime": "runtime",
+    "VerifierJudge": "judging",
     "metaclaw_model": "wrapping.model",
     "with_metaclaw": "wrapping.graph",
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -33,7 +33,14 @@ from pydantic_settings import (
 from metaclaw_langgraph import _settings
 from metaclaw_langgraph.errors import ConfigError
 
-__all__ = ["LearningConfig", "MetaClawConfig", "RedactConfig", "RetrievalConfig"]
+__all__ = [
+    "EvolvingConfig",
+    "JudgingConfig",
+    "LearningConfig",
+    "MetaClawConfig",
+    "RedactConfig",
+    "RetrievalConfig",
+]
 
 _TRACKING_URI = "MLFLOW_TRACKING_URI"
 
@@ -154,6 +161,65 @@ class LearningConfig(_Section):
     """How long the writer collects runs before it stores them in one transaction."""
 
 
+_MODEL = r"^[A-Za-z_][\w-]*:[^\s:][^\s]*$"
+_MODEL_FORM = "'PROVIDER:MODEL' as LangChain's init_chat_model takes it, e.g. 'openai:gpt-5-mini'"
+
+
+class JudgingConfig(_Section):
+    """Who judges finished runs, beside people and what `with_metaclaw(judge=...)` was given."""
+
+    model: str | None = _option(None, _MODEL_FORM, pattern=_MODEL)
+    """The chat model that judges each run; by default none is asked."""
+    votes: _Int = _option(3, "a whole number from 1 to 15", ge=1, le=15)
+    """How often the model is asked about one run; the majority counts."""
+    timeout: _Float = _option(60.0, "seconds above 0", gt=0)
+    """How long a judge may take for one run."""
+    window: _Float = _option(24.0, "hours above 0", gt=0)
+    """Runs that ended longer ago are not judged any more."""
+    audit: _Float = _option(0.1, "a number from 0 to 1", ge=0, le=1)
+    """The share of the runs with a verifier's verdict that the model judges too, to compare."""
+    next_turn: bool = _option(False, "true or false")
+    """Read the user's next message in a thread as a verdict ("no, I meant ...")."""
+    feedback_every: _Float = _option(300.0, "seconds, 0 or more", ge=0)
+    """How often feedback on traces is fetched from MLflow while the app runs; 0 for never."""
+
+
+class EvolvingConfig(_Section):
+    """How failures become skills, and what a skill has to prove."""
+
+    enabled: bool = _option(True, "true or false")
+    """Whether skills are written at all; people can always import theirs."""
+    model: str | None = _option(None, _MODEL_FORM, pattern=_MODEL)
+    """The chat model that writes skills; without one, only corrections in words become skills."""
+    support_size: _Int = _option(4, "a whole number of 1 or more", ge=1)
+    """How many failures are gathered for one evolution."""
+    support_wait: _Float = _option(10.0, "seconds, 0 or more", ge=0)
+    """How long the first of them waits for the others."""
+    thread_debounce: _Float = _option(3.0, "seconds, 0 or more", ge=0)
+    """How long a thread must have been quiet before its failures count."""
+    max_drafts: _Int = _option(3, "a whole number from 1 to 20", ge=1, le=20)
+    """The most skills that one evolution may propose."""
+    timeout: _Float = _option(120.0, "seconds above 0", gt=0)
+    """How long the model, or one replay of a run, may take."""
+    review: Literal["auto", "untrusted", "always"] = _option(
+        "untrusted", "'auto', 'untrusted' or 'always'"
+    )
+    """Which drafts wait for a person: those that may say what a tool result or a user's message
+    told them to (`untrusted`), all (`always`), or only those that the guard stops (`auto`)."""
+    gate_repeats: _Int = _option(4, "a whole number from 1 to 100", ge=1, le=100)
+    """How often each task is replayed, with the draft and without it."""
+    gate_successes: _Int = _option(4, "a whole number, 0 or more", ge=0)
+    """How many past successes a draft must not spoil."""
+    holdout: _Float = _option(0.2, "a number above 0 and below 1", gt=0, lt=1)
+    """The share of the runs that a skill on probation is withheld from."""
+    probation_runs: _Int = _option(200, "a whole number of 1 or more", ge=1)
+    """After so many judged runs without proof that it helps, a skill on probation is retired."""
+    duplicate_score: _Float = _option(0.85, "a number from 0 to 1", ge=0, le=1)
+    """From this similarity on, a draft is a version of the skill that is there."""
+    library_limit: _Int = _option(1000, "a whole number of 1 or more", ge=1)
+    """The most live skills; the least useful ones that the evolver wrote are retired first."""
+
+
 class RedactConfig(_Section):
     """What is removed from trajectories before they are stored."""
 
@@ -207,6 +273,8 @@ class MetaClawConfig(BaseSettings):
     """The MLflow store; by default $MLFLOW_TRACKING_URI, else a SQLite file in `home`."""
     retrieval: RetrievalConfig = _option(RetrievalConfig(), "a table of settings")
     learning: LearningConfig = _option(LearningConfig(), "a table of settings")
+    judging: JudgingConfig = _option(JudgingConfig(), "a table of settings")
+    evolving: EvolvingConfig = _option(EvolvingConfig(), "a table of settings")
     redact: RedactConfig = _option(RedactConfig(), "a table of settings")
 
     def __init__(self, **settings: Any) -> None:
@@ -263,6 +331,11 @@ class MetaClawConfig(BaseSettings):
         """The MLflow tracking URI: ours, else the one that MLflow itself would use, else ours."""
         default = f"sqlite:///{(self.home / 'mlflow.db').as_posix()}"
         return self.mlflow_uri or os.environ.get(_TRACKING_URI) or default
+
+    @property
+    def learns_with_models(self) -> bool:
+        """Whether a chat model is configured: one that cannot be had is told at once."""
+        return bool(self.judging.model or self.evolving.model)
 
     def check_tracking_uri(self) -> None:
         """Raise ConfigError when the URI would come from MLflow's variable and cannot be used.

@@ -5,6 +5,8 @@
     ├── SkillFormatError (ValueError)   a SKILL.md file breaks the format
     ├── NotFoundError (LookupError)     a skill, trajectory or generation that is not there
     ├── ConflictError (RuntimeError)    another writer moved first
+    ├── EvolverError (RuntimeError)     the evolver gave no answer that can be used
+    ├── JudgeError                      a judge could not come to a verdict
     ├── StoreError (RuntimeError)       the ledger, Chroma or MLflow cannot be used
     └── MissingExtraError (ImportError) an optional dependency is not installed
 

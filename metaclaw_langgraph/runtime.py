@@ -12,20 +12,24 @@ import os
 import threading
 import time
 from concurrent.futures import Future
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from metaclaw_langgraph.config import MetaClawConfig
-from metaclaw_langgraph.errors import ConfigError, NotFoundError
+from metaclaw_langgraph.errors import ConfigError
 from metaclaw_langgraph.incidents import Incidents
 from metaclaw_langgraph.redaction import Redactor
-from metaclaw_langgraph.types import Retrieved, Role, Verdict
+from metaclaw_langgraph.types import Retrieved, Role
 from metaclaw_langgraph.wrapping.pool import LookupPool
 from metaclaw_langgraph.wrapping.run import Run
 from metaclaw_langgraph.wrapping.task import TaskFunction, task_of_input
 
 if TYPE_CHECKING:
+    from langgraph.graph.state import CompiledStateGraph
+
+    from metaclaw_langgraph.learning.learner import Pass
+    from metaclaw_langgraph.learning.parts import Parts
     from metaclaw_langgraph.learning.store import LearningStore
+    from metaclaw_langgraph.learning.work import LearningWork
     from metaclaw_langgraph.status import Status
 
 __all__ = ["Runtime", "runtime_for"]
@@ -45,6 +49,9 @@ class Runtime:
         self.deadline = config.retrieval.deadline
         self.skilled_classes: dict[type, Any] = {}
         """The model classes that `metaclaw_model` made, by the class they were made from."""
+        self._parts: Parts | None = None
+        self._work: LearningWork | None = None
+        self._begun = False
         self._start()
 
     def status(self) -> Status:
@@ -54,10 +61,11 @@ class Runtime:
         return gather_status(self.config, runtime=self)
 
     def flush(self, timeout: float | None = 10.0, *, traces: bool = False) -> bool:
-        """Wait until finished runs are stored and judged; False when time ran out.
+        """Wait until finished runs are stored; False when time ran out.
 
         With `traces`, wait until they are in MLflow as well.
         """
+        self._own_threads()
         give_up = None if timeout is None else time.monotonic() + timeout
         stored = self._recorder.flush(timeout)
         while stored and traces and self.config.tracing and self._store.traces_pending():
@@ -87,42 +95,76 @@ class Runtime:
             thread_id: The latest run of this thread. With none of the three: the latest run.
             author: Who says so.
         """
-        value = (1.0 if reward else -1.0) if isinstance(reward, bool) else float(reward)
-        if not -1.0 <= value <= 1.0:
-            raise ConfigError(f"reward must be between -1 and 1, not {value:g}")
+        from metaclaw_langgraph.learning.feedback import give_feedback
+
+        self._own_threads()
         self._recorder.flush(10.0)
-        ledger = self._store.ledger()
-        found = ledger.find_trajectory(
-            self.namespace, id=trajectory_id, run_id=run_id, thread_id=thread_id
+        _, role = give_feedback(
+            self._store.ledger(),
+            self.namespace,
+            reward,
+            reason,
+            trajectory_id=trajectory_id,
+            run_id=run_id,
+            thread_id=thread_id,
+            author=author,
         )
-        if found is None:
-            wanted = trajectory_id or run_id or thread_id
-            raise NotFoundError(
-                f"no trajectory in namespace {self.namespace!r}"
-                + (f" for {wanted!r}" if wanted else " yet")
-                + "; `metaclaw trajectories list` shows them"
-            )
-        verdict = Verdict(value, "human", reason, author, at=datetime.now(UTC))
-        return ledger.add_verdict(self.namespace, found, verdict)
+        self._wake_learner()
+        return role
+
+    def learn(self, timeout: float | None = 60.0) -> bool:
+        """Store, judge and evolve now what there is, without waiting for more failures.
+
+        Normally this happens by itself. False when time ran out or learning failed; `status()`
+        says why.
+        """
+        self._own_threads()
+        give_up = None if timeout is None else time.monotonic() + timeout
+        if not self._recorder.flush(timeout):
+            return False
+        return self._learner.learn(None if give_up is None else give_up - time.monotonic())
+
+    def learn_with(self, **parts: Any) -> None:
+        """Say who judges, who writes skills and how runs are replayed; see `with_metaclaw`."""
+        from metaclaw_langgraph.learning.parts import parts_for
+
+        found = parts_for(self.config, **parts)
+        with self._setting_up:
+            self._parts, self._work = found, None
+        self._wake_learner()
+
+    def begin_learning(self) -> None:
+        """From now on learn in the background. Not before it is known who judges and writes: what
+        an earlier process left is for them."""
+        if self._parts is None and self.config.learns_with_models:
+            self.learn_with()
+        self._begun = True
+        self._wake_learner()
+
+    def learning_graph(self) -> CompiledStateGraph[Any, Any, Any, Any]:
+        """The graph that learns in the background, to be run or drawn by itself."""
+        return self._open_work().graph
 
     def close(self, timeout: float = 5.0) -> None:
         """Store what is waiting and stop; the graph goes on answering, unobserved."""
         self._closed = True
         self._recorder.close(timeout)
-        self._end_retrieval(timeout)
+        self._timed.stop()
+        self._end_threads(timeout)
         with _lock:
             for key in [key for key, runtime in _runtimes.items() if runtime is self]:
                 del _runtimes[key]
 
-    def _end_retrieval(self, timeout: float) -> None:
-        """Wait for its threads: one that is inside a native library (the embedding model, Chroma)
-        when the interpreter ends aborts the process.
+    def _end_threads(self, timeout: float) -> None:
+        """Wait for what learns and retrieves: a thread that is inside a native library (the
+        embedding model, Chroma) when the interpreter ends aborts the process.
 
         What is local comes to an end, however busy the machine is; a server or somebody's own
         embedder may hang.
         """
         local = not self.config.chroma_url and self.config.retrieval.embedder == "minilm-int8"
         give_up = time.monotonic() + (max(timeout, _LOCAL_SECONDS) if local else timeout)
+        self._learner.close(give_up - time.monotonic())
         self._pool.close(give_up - time.monotonic())
         self._store.close(give_up - time.monotonic())
         if self._warming is not None:
@@ -140,8 +182,7 @@ class Runtime:
 
     def new_run(self, find_task: TaskFunction = task_of_input) -> Run:
         """A run to watch."""
-        if self._pid != os.getpid():
-            self._start()  # after a fork the threads and locks of the parent are gone
+        self._own_threads()
         return Run(self, find_task)
 
     def look_up(self, task: str | None) -> Future[Retrieved]:
@@ -182,15 +223,29 @@ class Runtime:
         finally:
             ready.set()
 
+    def _own_threads(self) -> None:
+        if self._pid != os.getpid():
+            self._start()  # after a fork the threads and locks of the parent are gone
+
+    def _wake_learner(self) -> None:
+        if self._begun:
+            self._learner.wake()
+
     def _start(self) -> None:
+        from metaclaw_langgraph.learning.learner import Learner
         from metaclaw_langgraph.learning.recorder import Recorder
         from metaclaw_langgraph.learning.store import LearningStore
+        from metaclaw_langgraph.learning.timed import Timed
 
         self._pid = os.getpid()
         self._closed = False
         self._warming = None
         self._incidents = Incidents(Redactor(self.config.redact))
         self._store: LearningStore = LearningStore(self.config, self._incidents)
+        self._timed = Timed()
+        self._learner = Learner(self._learn, self._incidents)
+        self._setting_up = threading.Lock()
+        self._work = None
         self._pool: LookupPool[Retrieved] = LookupPool(
             "metaclaw-lookup", threads=_LOOKUP_THREADS, stuck_after=self.deadline
         )
@@ -200,27 +255,58 @@ class Runtime:
             self.config.home / "spool",
             queue_size=self.config.learning.queue_size,
             flush_interval=self.config.learning.flush_interval,
+            stored=self._wake_learner,
         )
         self._recorder.take_in_spool()
+
+    def _learn(self, at_once: bool) -> Pass:
+        self._store.look_for_feedback()
+        self._store.tend()
+        return self._open_work()(at_once)
+
+    def _open_work(self) -> LearningWork:
+        """In the learner's thread: what it needs is slow to import, and to open."""
+        from metaclaw_langgraph.learning.lessons import NamespaceLessons
+        from metaclaw_langgraph.learning.parts import parts_for
+        from metaclaw_langgraph.learning.work import LearningWork
+
+        while (work := self._work) is None:
+            given = self._parts
+            parts = given or parts_for(self.config)
+            ledger, retriever = self._store.ledger(), self._store.retriever()
+            lessons = NamespaceLessons(
+                self.config, ledger, retriever, parts, self._incidents, self._timed
+            )
+            work = LearningWork(ledger, self.namespace, lessons, self._store.show)
+            with self._setting_up:
+                if self._parts is given:  # nobody has given others meanwhile
+                    self._parts, self._work = parts, work
+        return work
 
 
 _lock = threading.Lock()
 _runtimes: dict[str, Runtime] = {}
 
 
-def runtime_for(config: MetaClawConfig | None = None, **settings: Any) -> Runtime:
-    """The process's runtime for these settings, started on first use."""
+def runtime_for(
+    config: MetaClawConfig | None = None, *, begin: bool = True, **settings: Any
+) -> Runtime:
+    """The process's runtime for these settings, started on first use.
+
+    Without `begin`, the caller calls `begin_learning`.
+    """
     if config is not None and settings:
         names = ", ".join(sorted(settings))
         raise ConfigError(f"give either config or single settings, not both: {names}")
     config = config or MetaClawConfig.load(**settings)
     key = config.model_dump_json()
     with _lock:
-        runtime = _runtimes.get(key)
-        if runtime is not None:
-            return runtime
-        runtime = _runtimes[key] = Runtime(config)
-    runtime.warm(config.retrieval.warmup)
+        found = _runtimes.get(key)
+        runtime = _runtimes[key] = found or Runtime(config)
+    if found is None:
+        runtime.warm(config.retrieval.warmup)
+    if begin:
+        runtime.begin_learning()
     return runtime
 
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Protocol, TypeVar
 
 from metaclaw_langgraph._json import plain_table
 from metaclaw_langgraph._settings import hide_secrets
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.incidents import Incidents
-from metaclaw_langgraph.ledger import Counts, Incident, IncidentRecord, Ledger
+from metaclaw_langgraph.ledger import Counts, Incident, IncidentRecord, JudgingCounts, Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.types import Json
 
-__all__ = ["NamespaceStatus", "Problem", "Running", "Status", "gather_status"]
+__all__ = ["JudgeAgreement", "NamespaceStatus", "Problem", "Running", "Status", "gather_status"]
 
 T = TypeVar("T")
+
+_MOST_DRAFTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,17 @@ class Problem:
 
     part: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAgreement:
+    """How far the judge agrees with people and verifiers, over the runs that both judged."""
+
+    n: int
+    observed: float | None
+    """The share on which they agree."""
+    kappa: float | None
+    """1: always, 0: as often as by chance, None: chance alone agrees always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,16 @@ class NamespaceStatus:
     """What went wrong so far, the latest first; the user's runs went on."""
     incidents_known: bool = True
     """False: the ledger did not answer, so there may be more."""
+    support_waiting: int | None = None
+    """Failures that nothing was learnt from yet."""
+    drafts_waiting: int | None = None
+    """Drafts that wait for a person's review."""
+    on_probation: int | None = None
+    """Live skills that have to prove themselves yet."""
+    judging: JudgingCounts | None = None
+    """Runs without a verdict that are young enough to be judged."""
+    agreement: JudgeAgreement | None = None
+    """None also when nothing was judged twice."""
 
     @property
     def traces_pending(self) -> int:
@@ -110,7 +134,8 @@ def gather_status(
     try:
         names = _names(gathering, config, opened, namespace)
         unsaved = runtime.incidents.unsaved() if runtime else []
-        namespaces = tuple(_namespace(gathering, opened, name, unsaved) for name in names)
+        since = datetime.now(UTC) - timedelta(hours=config.judging.window)
+        namespaces = tuple(_namespace(gathering, opened, name, unsaved, since) for name in names)
     finally:
         if opened is not None and opened is not ledger:
             opened.close()
@@ -166,23 +191,48 @@ class _Gathering:
 
 
 def _namespace(
-    gathering: _Gathering, ledger: Ledger | None, name: str, unsaved: Sequence[Incident]
+    gathering: _Gathering,
+    ledger: Ledger | None,
+    name: str,
+    unsaved: Sequence[Incident],
+    since: datetime,
 ) -> NamespaceStatus:
+    """`since` is when the runs ended that are still judged."""
     if ledger is None:
         return NamespaceStatus(name, None, None, None, _incidents([], unsaved), False)
     stored = gathering.ask("ledger", lambda: ledger.incidents(name), None)
+    counts = gathering.ask("ledger", lambda: ledger.counts(name), None)
     return NamespaceStatus(
         namespace=name,
         generation=gathering.ask("ledger", lambda: ledger.generation(name), None),
         skills=gathering.ask("ledger", lambda: _members(ledger, name), None),
-        trajectories=gathering.ask("ledger", lambda: ledger.counts(name), None),
+        trajectories=counts,
         incidents=_incidents(stored or [], unsaved),
         incidents_known=stored is not None,
+        support_waiting=None if counts is None else counts.role.get("support", 0),
+        drafts_waiting=gathering.ask("ledger", lambda: _drafts(ledger, name), None),
+        on_probation=gathering.ask("ledger", lambda: len(ledger.probations(name)), None),
+        judging=gathering.ask("ledger", lambda: ledger.judging_counts(name, since=since), None),
+        agreement=gathering.ask("ledger", lambda: _agreement(ledger, name), None),
     )
 
 
 def _members(ledger: Ledger, name: str) -> int:
     return len(ledger.members(name, ledger.generation(name)))
+
+
+def _drafts(ledger: Ledger, name: str) -> int:
+    return len(ledger.drafts(name, state="review", limit=_MOST_DRAFTS))
+
+
+def _agreement(ledger: Ledger, name: str) -> JudgeAgreement | None:
+    pairs = ledger.agreements(name)
+    if not pairs:
+        return None
+    from metaclaw_langgraph.judging.agreement import agreement
+
+    found = agreement(pairs)
+    return JudgeAgreement(found.n, found.observed, found.kappa)
 
 
 def _incidents(

@@ -71,7 +71,9 @@ class SkillHit:
     id: str
     score: float
     injected: bool
-    """False when the token budget was spent before this one."""
+    """False when the token budget was spent before this one, or it was withheld."""
+    withheld: bool = False
+    """True when it is on probation and this run was drawn to go without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,5 +176,8 @@ class Verdict:
     source: VerdictSource
     reason: str = ""
     author: str | None = None
-    step_scores: tuple[float, ...] | None = None
+    step_scores: tuple[float | None, ...] | None = None
+    """One for each of the trajectory's model calls; None for a step that nobody scored."""
     at: datetime | None = None
+    origin: str | None = None
+    """Where it was read from, for instance an MLflow assessment: the same one counts once."""

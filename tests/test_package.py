@@ -15,6 +15,9 @@ def test_the_exported_names() -> None:
     assert metaclaw_langgraph.__all__ == [
         "ConfigError",
         "ConflictError",
+        "FeedbackJudge",
+        "Judge",
+        "LLMJudge",
         "MetaClawConfig",
         "MetaClawError",
         "MetaClawMiddleware",
@@ -23,6 +26,7 @@ def test_the_exported_names() -> None:
         "Runtime",
         "SkillFormatError",
         "StoreError",
+        "VerifierJudge",
         "metaclaw_model",
         "with_metaclaw",
     ]

@@ -26,6 +26,8 @@ class _LazyGroup(TyperGroup):
         "demo",
         "status",
         "doctor",
+        "learn",
+        "feedback",
         "skills",
         "trajectories",
         "ui",

@@ -54,6 +54,8 @@ def checks(config: MetaClawConfig) -> Iterator[Finding]:
     yield _checked("skill index", lambda: _chroma(config), "correct chroma_url, or its server")
     yield _mlflow(config)
     yield _weights()
+    yield _model("judging.model", config.judging.model, "people and verifiers judge")
+    yield _model("evolving.model", config.evolving.model, "corrections in words become skills")
     yield from _extras(config)
 
 
@@ -181,6 +183,19 @@ def _weights() -> Finding:
     if path is None:
         return Finding("embedded model", "optional", "weights not installed", WEIGHTS_COMMAND)
     return Finding("embedded model", "ok", f"{MODEL_NAME}, {path.stat().st_size // 2**20} MB")
+
+
+def _model(option: str, name: str | None, without: str) -> Finding:
+    if name is None:
+        return Finding(option, "optional", f"not set: {without}")
+
+    def made() -> str:
+        from metaclaw_langgraph.learning.parts import chat_model
+
+        chat_model(name, option)  # not called: that may cost money
+        return f"{name}, not called"
+
+    return _checked(option, made, f"correct {option}")
 
 
 def _extras(config: MetaClawConfig) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from getpass import getuser
 from typing import Annotated, TypeAlias
 
 import typer
@@ -21,8 +22,11 @@ __all__ = [
     "NamespaceOption",
     "load_config",
     "new_console",
+    "one_line",
     "opened_ledger",
+    "os_user",
     "print_json",
+    "visible",
     "when",
 ]
 
@@ -60,3 +64,22 @@ def print_json(value: Json | Mapping[str, object]) -> None:
 def when(moment: datetime) -> str:
     """A time for people, in their time zone."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def one_line(text: str, length: int = 60) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
+def visible(text: str) -> str:
+    """A text that nobody has vouched for, for a terminal: what cannot be seen is written out."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def os_user() -> str:
+    """The name of who types, as far as the system knows one."""
+    try:
+        return getuser()
+    except (OSError, KeyError, ImportError):  # a container without a name for its user
+        return "unknown"

@@ -1,13 +1,14 @@
-"""`metaclaw demo`: a real agent on the embedded model, without and with skills.
+"""`metaclaw demo`: a real agent on the embedded model fails, is corrected, and has learned.
 
-Nothing is scripted. The answers come from the model at temperature 0, the skills from SKILL.md
-files beside this module, the scores from the recorded trajectories; a check that fails is shown
-as failed. The stores lie in a home of the demo's own, so that the user's data stays untouched.
+Nothing is scripted but the questions and the corrections. The answers come from the model at
+temperature 0, the skills from the evolver, the proof from replays, the scores from checks of the
+answers; a check that fails is shown as failed. The stores lie in a home of the demo's own, so that
+the user's data stays untouched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +17,16 @@ from uuid import uuid4
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from metaclaw_langgraph.cli._common import new_console, opened_ledger
 from metaclaw_langgraph.cli.status import show_status
-from metaclaw_langgraph.config import MetaClawConfig, RetrievalConfig
+from metaclaw_langgraph.config import EvolvingConfig, MetaClawConfig, RetrievalConfig
 from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.embedding import load_embedder
 from metaclaw_langgraph.skills.library import SkillLibrary
 from metaclaw_langgraph.status import gather_status
-from metaclaw_langgraph.types import SkillHit
+from metaclaw_langgraph.types import Trajectory
 
 if TYPE_CHECKING:
     from metaclaw_langgraph.models import LocalChatModel
@@ -36,37 +36,61 @@ __all__ = ["app"]
 
 app = typer.Typer()
 
-_SKILLS = Path(__file__).parent / "demo_skills"
 _NAMESPACE = "demo"
 _PROMPT = "You are the assistant of a small company. Answer in one short sentence."
-_TRACE_SECONDS = 20.0
+_TRACE_SECONDS = 30.0
+_LEARN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question, and a text that a right answer contains."""
+class Lesson:
+    """What the company knows and the model does not: a question, the correction, and the same
+    question in other words, which nobody corrects."""
 
-    text: str
+    question: str
+    correction: str
     expected: str
+    others: tuple[str, ...]
 
 
-QUESTIONS = (
-    Question("Which Wi-Fi network should a guest use?", "BlueHeron"),
-    Question("What are the opening hours of the support desk?", "07:30"),
-    Question("What is the capital of France?", "Paris"),
+LESSONS = (
+    Lesson(
+        "Which Wi-Fi network should a guest use?",
+        "The guest Wi-Fi network is called BlueHeron.",
+        "BlueHeron",
+        ("What is the name of the guest Wi-Fi network?", "A guest wants to use our Wi-Fi network."),
+    ),
+    Lesson(
+        "What are the opening hours of the support desk?",
+        "The support desk is open from 07:30 to 15:00.",
+        "07:30",
+        ("When does the support desk open?", "From when to when is the support desk open?"),
+    ),
+    Lesson(
+        "Which printer is on the second floor?",
+        "The printer on the second floor is called Magpie.",
+        "Magpie",
+        ("What is the printer on the second floor called?", "Name the second floor's printer."),
+    ),
 )
+KNOWN = {"What is the capital of France?": "Paris", "What colour is the sky by day?": "blue"}
+"""Questions that need no lesson, and must not suffer from one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the agent said, and the skills that the run had."""
+def _expected(question: str) -> str | None:
+    for one in LESSONS:
+        if question in (one.question, *one.others):
+            return one.expected
+    return KNOWN.get(question)
 
-    text: str
-    skills: tuple[SkillHit, ...]
 
-    def passes(self, question: Question) -> bool:
-        """Whether the answer contains what it should."""
-        return question.expected in self.text
+def _groups() -> dict[str, list[str]]:
+    """All questions, in the order in which they are asked."""
+    return {
+        "Corrected questions": [one.question for one in LESSONS],
+        "The same in other words": [text for one in LESSONS for text in one.others],
+        "Unrelated questions": list(KNOWN),
+    }
 
 
 @app.command()
@@ -75,22 +99,24 @@ def demo(
         Path | None, typer.Option(help="Where the demo keeps its data; by default HOME/demo.")
     ] = None,
 ) -> None:
-    """Show an agent without and with skills: real answers of the embedded model."""
+    """Show an agent that fails, is corrected and has learned, on the embedded model."""
     console = new_console()
     base = MetaClawConfig.load()
     config = _demo_config((home or base.home / "demo").expanduser().absolute())
     model = _load_model(base.home, console)
     with _agent(model, config) as agent, opened_ledger(config) as ledger:
-        library = _emptied_library(config, ledger)
-        before = _ask_all(agent, ledger, "Without skills", console)
-        report = library.import_skills(_SKILLS)
-        console.print(f"\nImported {', '.join(report.added)}: generation {report.generation}")
-        after = _ask_all(agent, ledger, "With skills", console)
+        _empty_library(config, ledger)
+        questions = [question for some in _groups().values() for question in some]
+        before = {text: _ask(agent, text, console) for text in questions}
+        _correct(agent, before, console)
+        _learn(agent, ledger, console)
+        after = {text: _ask(agent, text, console) for text in questions}
         if config.tracing:
-            console.print("\nWriting the runs to MLflow")
+            console.print("\nWriting the runs and the new generation to MLflow")
         agent.metaclaw.flush(_TRACE_SECONDS, traces=True)
-    console.print(_table(before, after))
-    console.print(_summary(before, after))
+    console.print()
+    for line in _summary(before, after):
+        console.print(line)
     _show_state(config, console)
 
 
@@ -105,6 +131,8 @@ def _demo_config(home: Path) -> MetaClawConfig:
         hook=True,
         # A machine that is busy with a model of its own may need longer than a service allows.
         retrieval=RetrievalConfig().model_dump() | {"deadline": 5.0},
+        # Learning waits for the demo to say so: all corrections, one evolution.
+        evolving=EvolvingConfig().model_dump() | {"support_wait": 3600.0, "support_size": 100},
     )
 
 
@@ -112,7 +140,7 @@ def _load_model(home: Path, console: Console) -> LocalChatModel:
     """The embedded model; it is kept in the user's home, where every later use finds it."""
     from metaclaw_langgraph.models import LocalChatModel
 
-    model = LocalChatModel(home=home, max_new_tokens=48)
+    model = LocalChatModel(home=home, max_new_tokens=32)
     console.print("Loading the embedded model SmolLM2-135M-Instruct (converted at its first use)")
     model.load()
     return model
@@ -129,15 +157,29 @@ def _agent(model: LocalChatModel, config: MetaClawConfig) -> Iterator[WrappedGra
         return {"messages": [model.invoke([("system", _PROMPT), *state["messages"]])]}
 
     graph = StateGraph(MessagesState).add_node(answer).add_edge(START, "answer")
-    agent = with_metaclaw(graph, config)
+    agent = with_metaclaw(graph, config, judge=_check, replay=True)
     try:
         yield agent
     finally:
         agent.metaclaw.close()
 
 
-def _emptied_library(config: MetaClawConfig, ledger: Ledger) -> SkillLibrary:
-    """The demo's library without the skills of an earlier demo."""
+def _check(trajectory: Trajectory) -> bool | None:
+    """The demo's verifier: whether the answer holds what a right one holds."""
+    task = trajectory.task or ""
+    answers = [call.response for call in trajectory.calls if call.response is not None]
+    if _expected(task) is None or not answers:
+        return None
+    return _passes(task, str(trajectory.messages[answers[-1]]))
+
+
+def _passes(question: str, answer: str) -> bool:
+    expected = _expected(question)
+    return expected is not None and expected in answer
+
+
+def _empty_library(config: MetaClawConfig, ledger: Ledger) -> None:
+    """Retire the skills of an earlier demo."""
     library = SkillLibrary(
         ledger,
         lambda: load_embedder(config.retrieval.embedder),
@@ -145,58 +187,57 @@ def _emptied_library(config: MetaClawConfig, ledger: Ledger) -> SkillLibrary:
         redactor=Redactor(config.redact),
     )
     if active := library.active():
-        library.remove(skill.name for skill in active)
-    return library
+        library.retire((skill.name for skill in active), "a new demo begins")
 
 
-def _ask_all(
-    agent: WrappedGraph, ledger: Ledger, title: str, console: Console
-) -> tuple[Answer, ...]:
-    console.print(f"\n{title}")
-    return tuple(_ask(agent, ledger, question, console) for question in QUESTIONS)
-
-
-def _ask(agent: WrappedGraph, ledger: Ledger, question: Question, console: Console) -> Answer:
-    console.print(f"  {question.text}")
+def _ask(agent: WrappedGraph, question: str, console: Console) -> str:
     run_id = uuid4()
-    state = agent.invoke({"messages": [("user", question.text)]}, {"run_id": run_id})
-    agent.metaclaw.flush()
-    found = ledger.find_trajectory(_NAMESPACE, run_id=str(run_id))
-    skills = ledger.trajectory(_NAMESPACE, found).skills if found else ()
-    answer = Answer(state["messages"][-1].text.strip(), skills)
-    console.print(f"    {answer.text}", style="cyan", soft_wrap=True)
+    state = agent.invoke({"messages": [("user", question)]}, {"run_id": run_id})
+    answer = str(state["messages"][-1].text).strip()
+    mark = "ok  " if _passes(question, answer) else "FAIL"
+    console.print(f"  {mark} {question}")
+    console.print(f"       {answer}", style="cyan", soft_wrap=True)
     return answer
 
 
-def _table(before: Iterable[Answer], after: Iterable[Answer]) -> Table:
-    table = Table(show_lines=True, expand=True)
-    for title in ("question", "without skills", "with skills"):
-        table.add_column(title, ratio=1)
-    table.add_column("skill injected", width=15)
-    table.add_column("check", width=12)
-    for question, old, new in zip(QUESTIONS, before, after, strict=True):
-        skills = [f"{hit.id}\nscore {hit.score:.2f}" for hit in new.skills if hit.injected]
-        table.add_row(
-            question.text,
-            old.text,
-            new.text,
-            "\n".join(skills) or "none",
-            f"says {question.expected}?\nwithout: {_said(question, old)}"
-            f"\nwith: {_said(question, new)}",
+def _correct(agent: WrappedGraph, answers: dict[str, str], console: Console) -> None:
+    """A person says what was wrong, in words."""
+    console.print("\nA person corrects the first answers, in words")
+    for lesson in LESSONS:
+        if _passes(lesson.question, answers[lesson.question]):
+            continue
+        console.print(f'  feedback(False, "{lesson.correction}")')
+        agent.metaclaw.feedback(
+            False, lesson.correction, trajectory_id=_latest(agent, lesson.question)
         )
-    return table
 
 
-def _said(question: Question, answer: Answer) -> str:
-    return "yes" if answer.passes(question) else "NO"
+def _latest(agent: WrappedGraph, question: str) -> str:
+    agent.metaclaw.flush()
+    with opened_ledger(agent.metaclaw.config) as ledger:
+        runs = ledger.trajectories(_NAMESPACE, limit=50)
+    return next(run.id for run in runs if run.task == question)
 
 
-def _summary(before: Iterable[Answer], after: Iterable[Answer]) -> str:
-    def passed(answers: Iterable[Answer]) -> int:
-        return sum(one.passes(asked) for asked, one in zip(QUESTIONS, answers, strict=True))
+def _learn(agent: WrappedGraph, ledger: Ledger, console: Console) -> None:
+    """Evolve now; in an app it happens by itself."""
+    console.print("\nLearning: each draft is replayed with it and without it, four times a task")
+    if not agent.metaclaw.learn(_LEARN_SECONDS):
+        console.print("  learning did not finish; `metaclaw status` says why")
+    for draft in ledger.drafts(_NAMESPACE, limit=len(LESSONS)):
+        console.print(f"  {draft.skill.name}: {draft.state}: {draft.reason}")
+        console.print(f"       {draft.skill.body}", style="cyan", soft_wrap=True)
+    console.print(f"Generation {ledger.generation(_NAMESPACE)} is live. The same questions again:")
 
-    total = len(QUESTIONS)
-    return f"Checks passed: {passed(before)} of {total} without skills, {passed(after)} with them."
+
+def _summary(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    def passed(questions: Sequence[str], answers: dict[str, str]) -> int:
+        return sum(_passes(question, answers[question]) for question in questions)
+
+    return [
+        f"{title}: {passed(some, before)} of {len(some)} passed before, {passed(some, after)} after"
+        for title, some in _groups().items()
+    ]
 
 
 def _show_state(config: MetaClawConfig, console: Console) -> None:
@@ -204,6 +245,6 @@ def _show_state(config: MetaClawConfig, console: Console) -> None:
     show_status(gather_status(config, namespace=config.namespace), console)
     console.print(
         f"\nLook around: METACLAW_HOME={config.home} METACLAW_NAMESPACE={config.namespace} "
-        "metaclaw trajectories list",
+        "metaclaw skills log | skills list | trajectories list | ui",
         soft_wrap=True,
     )

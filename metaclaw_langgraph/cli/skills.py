@@ -1,17 +1,14 @@
-"""`metaclaw skills`: import, look at, export and roll back skills."""
+"""`metaclaw skills`: import, look at, review, export and roll back skills."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from metaclaw_langgraph._json import plain
+from metaclaw_langgraph.cli import _review
 from metaclaw_langgraph.cli._common import (
     JsonOption,
     NamespaceOption,
@@ -19,23 +16,29 @@ from metaclaw_langgraph.cli._common import (
     new_console,
     opened_ledger,
     print_json,
-    when,
+)
+from metaclaw_langgraph.cli._library import indexed_library, library_of
+from metaclaw_langgraph.cli._skill_tables import (
+    Listed,
+    log_table,
+    print_import,
+    report_json,
+    skill_json,
+    skill_table,
 )
 from metaclaw_langgraph.config import MetaClawConfig
-from metaclaw_langgraph.errors import StoreError
+from metaclaw_langgraph.evolving.trials import probation_evidence
 from metaclaw_langgraph.ledger import Ledger
-from metaclaw_langgraph.redaction import Redactor
-from metaclaw_langgraph.skills import chroma
-from metaclaw_langgraph.skills.block import TooBig, too_big
-from metaclaw_langgraph.skills.embedding import Embedder, load_embedder
+from metaclaw_langgraph.skills.block import too_big
+from metaclaw_langgraph.skills.diff import diff_generations
+from metaclaw_langgraph.skills.embedding import load_embedder
 from metaclaw_langgraph.skills.format import render_skill
-from metaclaw_langgraph.skills.index import SkillIndex, open_index, rebuild_index
-from metaclaw_langgraph.skills.library import ImportReport, SkillLibrary
-from metaclaw_langgraph.types import Skill
+from metaclaw_langgraph.skills.index import rebuild_index
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Import, show, export and roll back skills.")
+app = typer.Typer(no_args_is_help=True, help="Import, show, review, export and roll back skills.")
+app.add_typer(_review.app)
 
 _Names = Annotated[list[str] | None, typer.Argument(help="Skills by name; all when none.")]
 
@@ -51,32 +54,31 @@ def import_skills(
 ) -> None:
     """Import the SKILL.md files in and below DIR. All of them, or none."""
     config = load_config(namespace)
-    with opened_ledger(config) as ledger, _indexed_library(config, ledger) as library:
+    with opened_ledger(config) as ledger, indexed_library(config, ledger) as library:
         report = library.import_skills(folder, keep_going=keep_going)
         done = {*report.added, *report.updated, *report.unchanged}
         imported = [skill for skill in library.active() if skill.id in done]
     big = too_big(imported, report.generation, config.retrieval.token_budget)
     if as_json:
-        print_json(_report_json(report, big))
+        print_json(report_json(report, big))
     else:
-        _print_report(report, big)
+        print_import(report, big)
     if report.refused:
         raise typer.Exit(2)
 
 
 @app.command("list")
 def list_skills(namespace: NamespaceOption = None, as_json: JsonOption = False) -> None:
-    """List the active skills."""
+    """List the active skills, how often runs were given them, and how those ended."""
     config = load_config(namespace)
     with opened_ledger(config) as ledger:
-        skills = _library(config, ledger).active()
         generation = ledger.generation(config.namespace)
-    big = {one.name: one for one in too_big(skills, generation, config.retrieval.token_budget)}
+        found = _listed(config, ledger, generation)
     if as_json:
-        rows = [_skill_json(skill, big.get(skill.name)) for skill in skills]
+        rows = [skill_json(one) for one in found]
         print_json({"namespace": config.namespace, "generation": generation, "skills": rows})
     else:
-        new_console().print(_skill_table(skills, generation, big))
+        new_console().print(skill_table(found, generation))
 
 
 @app.command("show")
@@ -88,7 +90,7 @@ def show_skill(
     """Print a skill as a SKILL.md file."""
     config = load_config(namespace)
     with opened_ledger(config) as ledger:
-        record = _library(config, ledger).show(name, version)
+        record = library_of(config, ledger).show(name, version)
     typer.echo(render_skill(record.skill), nl=False)
 
 
@@ -102,51 +104,59 @@ def export_skills(
     """Write active skills to DIR, one folder each."""
     config = load_config(namespace)
     with opened_ledger(config) as ledger:
-        written = _library(config, ledger).export(folder, names or (), force=force)
+        written = library_of(config, ledger).export(folder, names or (), force=force)
     typer.echo(f"wrote {len(written)} skills to {folder}")
 
 
-@app.command("history")
-def history(
+@app.command("log")
+def log(
     limit: Annotated[int, typer.Option(min=1, help="The most to list.")] = 20,
     namespace: NamespaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the generations and what each changed, the newest first."""
+    """List the generations, what each changed and what that rests on, the newest first."""
     config = load_config(namespace)
     with opened_ledger(config) as ledger:
-        records = _library(config, ledger).history(limit)
+        records = ledger.generations(config.namespace, limit)
+        probations = {
+            one.skill_id: one.state for one in ledger.probations(config.namespace, state=None)
+        }
     if as_json:
-        print_json(
-            [
-                {
-                    "generation": one.generation,
-                    "at": one.at.isoformat(),
-                    "reason": one.reason,
-                    "added": one.added,
-                    "removed": one.removed,
-                }
-                for one in records
-            ]
-        )
-        return
-    table = Table("generation", "at", "reason", "added", "removed")
-    for one in records:
-        added, removed = _some(one.added), _some(one.removed)
-        table.add_row(str(one.generation), when(one.at), one.reason, added, removed)
-    new_console().print(table)
+        print_json(plain(records))
+    else:
+        new_console().print(log_table(records, probations))
 
 
-@app.command("remove")
-def remove(
+@app.command("diff")
+def diff(
+    one: Annotated[int, typer.Argument(metavar="GENERATION", help="The older one.")],
+    other: Annotated[
+        int | None, typer.Argument(metavar="[OTHER]", help="The newer one; else the current.")
+    ] = None,
+    namespace: NamespaceOption = None,
+) -> None:
+    """Show what changed between two generations, as a diff of the SKILL.md texts."""
+    config = load_config(namespace)
+    with opened_ledger(config) as ledger:
+        newer = ledger.generation(config.namespace) if other is None else other
+        text = diff_generations(ledger, config.namespace, one, newer)
+    if text:
+        typer.echo(text, nl=False)
+    else:
+        typer.echo(f"generations {one} and {newer} have the same skills", err=True)
+
+
+@app.command("retire")
+def retire(
     names: Annotated[list[str], typer.Argument(help="Skills by name.")],
+    reason: Annotated[str, typer.Option(help="Why, for the log.")] = "",
     namespace: NamespaceOption = None,
 ) -> None:
     """Take skills out of use. Their versions stay on record: rollback brings them back."""
     config = load_config(namespace)
-    with opened_ledger(config) as ledger, _indexed_library(config, ledger) as library:
-        generation = library.remove(names)
-    typer.echo(f"removed {len(set(names))}; generation {generation}")
+    with opened_ledger(config) as ledger, indexed_library(config, ledger) as library:
+        generation = library.retire(names, reason)
+    typer.echo(f"retired {len(set(names))}; generation {generation}")
 
 
 @app.command("rollback")
@@ -156,7 +166,7 @@ def rollback(
 ) -> None:
     """Start a new generation with the skills of an old one."""
     config = load_config(namespace)
-    with opened_ledger(config) as ledger, _indexed_library(config, ledger) as library:
+    with opened_ledger(config) as ledger, indexed_library(config, ledger) as library:
         generation = library.rollback(to)
     typer.echo(f"generation {generation} has the skills of generation {to}")
 
@@ -171,101 +181,16 @@ def reindex(namespace: NamespaceOption = None) -> None:
     typer.echo(f"indexed {rows} skills")
 
 
-def _library(
-    config: MetaClawConfig, ledger: Ledger, index: SkillIndex | None = None
-) -> SkillLibrary:
-    def embedder() -> Embedder:
-        return _embedder(config.retrieval.embedder)
-
-    redactor = Redactor(config.redact)
-    return SkillLibrary(ledger, embedder, config.namespace, redactor=redactor, index=index)
-
-
-@contextmanager
-def _indexed_library(config: MetaClawConfig, ledger: Ledger) -> Iterator[SkillLibrary]:
-    """A library that also brings the index along, if this process can hold it."""
-    index = _index(config, ledger)
-    try:
-        yield _library(config, ledger, index)
-    finally:
-        if index is not None:
-            index.close()
-
-
-def _index(config: MetaClawConfig, ledger: Ledger) -> SkillIndex | None:
-    """The index, up to date; None when a running agent holds it (it follows the ledger itself)."""
-    home, url = config.home, config.chroma_url
-    try:
-        held = None if url else chroma.open_folder(home)
-        if held is None and not url:
-            return None
-        embedder = _embedder(config.retrieval.embedder)
-        index = open_index(ledger, embedder, config.namespace, home, url)
-        index.sync(ledger.generation(config.namespace))
-    except StoreError as error:
-        typer.echo(f"the index cannot be brought along: {error}", err=True)
-        return None
-    if held is not None:
-        held.close()
-    return index
-
-
-@cache
-def _embedder(spec: str) -> Embedder:
-    return load_embedder(spec)
-
-
-def _skill_json(skill: Skill, big: TooBig | None) -> dict[str, object]:
-    row = {"name": skill.name, "version": skill.version, "description": skill.description}
-    return {**row, "warning": str(big)} if big else row
-
-
-def _skill_table(skills: Iterable[Skill], generation: int, big: Mapping[str, TooBig]) -> Table:
-    table = Table("name", "version", "description", title=f"generation {generation}")
-    for skill in skills:
-        found = big.get(skill.name)
-        mark = (
-            f"\nTOO BIG to be injected: {found.tokens} tokens, budget {found.budget}"
-            if found
-            else ""
-        )
-        table.add_row(skill.name, str(skill.version), f"{skill.description}{mark}")
-    return table
-
-
-def _print_report(report: ImportReport, big: Iterable[TooBig]) -> None:
-    for refusal in report.refused:
-        typer.echo(f"{refusal.path}:{refusal.line}: {refusal.problem}", err=True)
-    done = [*report.added, *report.updated, *report.unchanged]
-    if report.refused and not done:
-        typer.echo("nothing was imported; mend the files, or use --keep-going", err=True)
-        return
-    counts = f"{len(report.added)} added, {len(report.updated)} updated"
-    same = f"{len(report.unchanged)} unchanged, {len(report.refused)} refused"
-    typer.echo(f"{counts}, {same}; generation {report.generation}")
-    for one in big:
-        typer.echo(f"warning: {one}", err=True)
-    for left in report.left_out:
-        typer.echo(
-            f"note: of {left.name} only SKILL.md was imported, without {_some(left.files)}",
-            err=True,
-        )
-
-
-def _report_json(report: ImportReport, big: Iterable[TooBig]) -> dict[str, object]:
-    return {
-        "added": report.added,
-        "updated": report.updated,
-        "unchanged": report.unchanged,
-        "refused": [
-            {"path": one.path, "line": one.line, "problem": one.problem} for one in report.refused
-        ],
-        "left_out": [{"name": one.name, "files": one.files} for one in report.left_out],
-        "too_big": plain(list(big)),
-        "generation": report.generation,
+def _listed(config: MetaClawConfig, ledger: Ledger, generation: int) -> list[Listed]:
+    namespace, limit = config.namespace, config.evolving.probation_runs
+    skills = ledger.active_skills(namespace)
+    counts = ledger.skill_counts(namespace, [skill.id for skill in skills])
+    big = {one.name: one for one in too_big(skills, generation, config.retrieval.token_budget)}
+    trials = {
+        probation.skill_id: probation_evidence(ledger, namespace, probation, limit)
+        for probation in ledger.probations(namespace)
     }
-
-
-def _some(ids: tuple[str, ...]) -> str:
-    shown = ", ".join(ids[:5])
-    return shown if len(ids) <= 5 else f"{shown} and {len(ids) - 5} more"
+    return [
+        Listed(skill, counts[skill.id], trials.get(skill.id), big.get(skill.name))
+        for skill in skills
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import typer
 from rich.console import Console
@@ -16,8 +16,8 @@ from metaclaw_langgraph.cli._common import (
     print_json,
     when,
 )
-from metaclaw_langgraph.ledger import IncidentRecord
-from metaclaw_langgraph.status import NamespaceStatus, Status, gather_status
+from metaclaw_langgraph.ledger import IncidentRecord, JudgingCounts
+from metaclaw_langgraph.status import JudgeAgreement, NamespaceStatus, Status, gather_status
 
 __all__ = ["app"]
 
@@ -42,6 +42,9 @@ def show_status(found: Status, console: Console) -> None:
     console.print(f"home     {found.home}\nledger   {found.ledger}", soft_wrap=True)
     console.print(f"skills   {found.skills_index}\ntraces   {tracing}", soft_wrap=True)
     console.print(_namespaces(found.namespaces))
+    for one in found.namespaces:
+        for line in _learning(one):
+            console.print(f"{one.namespace}: {line}", soft_wrap=True)
     _show_incidents(found, console)
     _show_waiting(found, console)
     for problem in found.problems:
@@ -69,6 +72,42 @@ def _known(number: int | None) -> str:
 
 def _counted(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "none"
+
+
+def _learning(one: NamespaceStatus) -> Iterator[str]:
+    """What waits to be learnt, and for whom."""
+    if one.support_waiting:
+        yield f"{one.support_waiting} failures wait to be learnt from"
+    if one.drafts_waiting:
+        yield f"{one.drafts_waiting} drafts wait for you: metaclaw skills review"
+    if one.on_probation:
+        yield f"{one.on_probation} skills are on probation: metaclaw skills list"
+    if one.judging:
+        yield from _judging(one.judging, one.incidents)
+    if one.agreement:
+        yield _agreement(one.agreement)
+
+
+def _judging(counts: JudgingCounts, incidents: Iterable[IncidentRecord]) -> Iterator[str]:
+    numbers = {
+        "nobody judged yet": counts.waiting,
+        "to be judged again": counts.retrying,
+        "given up": counts.given_up,
+    }
+    if any(numbers.values()):
+        some = ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
+        yield f"recent runs without a verdict: {some}"
+    if counts.retrying or counts.given_up:
+        for one in incidents:
+            if (one.part, one.kind) == ("judge", "failed"):
+                last = when(one.last_at)
+                yield f"the judge failed {one.count} times, last at {last}: {one.message}"
+
+
+def _agreement(found: JudgeAgreement) -> str:
+    kappa = "not defined" if found.kappa is None else f"{found.kappa:.2f}"
+    share = f"{found.observed or 0:.0%} of the {found.n} runs that they judged too"
+    return f"the judge agrees with people and verifiers on {share} (kappa {kappa})"
 
 
 def _show_incidents(found: Status, console: Console) -> None:

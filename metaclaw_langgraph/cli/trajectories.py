@@ -10,16 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from metaclaw_langgraph._json import plain, plain_table
+from metaclaw_langgraph._messages import message_text, role_of, value_text
 from metaclaw_langgraph.cli._common import (
     JsonOption,
     NamespaceOption,
     load_config,
     new_console,
+    one_line,
     opened_ledger,
     print_json,
     when,
 )
-from metaclaw_langgraph.cli._messages import message_text, role_of, value_text
 from metaclaw_langgraph.ledger import TrajectorySummary
 from metaclaw_langgraph.types import Outcome, Role, SkillHit, Trajectory, Verdict
 
@@ -59,10 +60,16 @@ def show_trajectory(
     with opened_ledger(config) as ledger:
         found = ledger.trajectory(config.namespace, id)
         verdicts = ledger.verdicts(config.namespace, found.id)
+        used = ledger.consumption(config.namespace, found.id)
     if as_json:
-        print_json({**plain_table(found), "verdicts": plain(verdicts)})
-    else:
-        _show(found, verdicts, new_console())
+        consumed = used and {"evolution": used[0], "reason": used[1]}
+        print_json({**plain_table(found), "verdicts": plain(verdicts), "consumed": consumed})
+        return
+    console = new_console()
+    _show(found, console)
+    _show_verdicts(verdicts, console)
+    if used:
+        console.print(f"consumed   by evolution {used[0]}: {used[1]}", soft_wrap=True)
 
 
 def _table(found: Sequence[TrajectorySummary]) -> Table:
@@ -78,14 +85,14 @@ def _table(found: Sequence[TrajectorySummary]) -> Table:
         skills = [hit.id for hit in one.skills if hit.injected]
         stamp = [] if one.generation is None else [f"generation {one.generation}"]
         table.add_row(
-            f"{one.id}\n{_short(one.task or '')}",
+            f"{one.id}\n{one_line(one.task or '')}",
             f"{one.outcome}\n{one.role}{reward}",
             "\n".join([when(one.started_at), steps, *stamp, *skills]),
         )
     return table
 
 
-def _show(found: Trajectory, verdicts: list[Verdict], console: Console) -> None:
+def _show(found: Trajectory, console: Console) -> None:
     seconds = (found.ended_at - found.started_at).total_seconds()
     facts = {
         "id": found.id,
@@ -104,11 +111,19 @@ def _show(found: Trajectory, verdicts: list[Verdict], console: Console) -> None:
         if value not in (None, ""):
             console.print(f"{name:<11}{value}", soft_wrap=True)
     _show_steps(found, console)
+
+
+def _show_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
     for verdict in verdicts:
+        given = f"{when(verdict.at)} " if verdict.at else ""
         who = f"{verdict.source} {verdict.author or ''}".strip()
-        console.print(
-            f"verdict    {verdict.reward:+.2f} by {who}: {verdict.reason}", soft_wrap=True
-        )
+        said = f"{verdict.reward:+.2f} by {who}: {verdict.reason}"
+        console.print(f"verdict    {given}{said}", soft_wrap=True)
+        if verdict.step_scores:
+            steps = ", ".join("?" if one is None else f"{one:+g}" for one in verdict.step_scores)
+            console.print(f"{'':<11}its steps: {steps}", soft_wrap=True)
+        if verdict.origin:
+            console.print(f"{'':<11}read from {verdict.origin}", soft_wrap=True)
 
 
 def _show_steps(found: Trajectory, console: Console) -> None:
@@ -127,16 +142,15 @@ def _show_steps(found: Trajectory, console: Console) -> None:
 def _skills(hits: Sequence[SkillHit]) -> str:
     """The hits and their scores. Where none was injected, the budget need not be the reason."""
     reason = "over budget" if any(hit.injected for hit in hits) else "not injected"
-    return ", ".join(
-        f"{hit.id} ({hit.score:.2f}{'' if hit.injected else f', {reason}'})" for hit in hits
-    )
+    return ", ".join(f"{hit.id} ({hit.score:.2f}{_note(hit, reason)})" for hit in hits)
+
+
+def _note(hit: SkillHit, reason: str) -> str:
+    if hit.injected:
+        return ""
+    return ", withheld: on probation" if hit.withheld else f", {reason}"
 
 
 def _cut(text: str) -> str:
     left = len(text) - _LINE
     return text if left <= 0 else f"{text[:_LINE]}… ({left} more characters; --json has them all)"
-
-
-def _short(task: str) -> str:
-    line = " ".join(task.split())
-    return line if len(line) <= 60 else f"{line[:59]}…"

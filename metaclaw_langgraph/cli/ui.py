@@ -16,9 +16,10 @@ from typing import Annotated
 import typer
 
 from metaclaw_langgraph._settings import hide_secrets
-from metaclaw_langgraph.cli._common import load_config
+from metaclaw_langgraph.cli._common import load_config, opened_ledger
 from metaclaw_langgraph.config import MetaClawConfig
-from metaclaw_langgraph.errors import ConfigError, StoreError
+from metaclaw_langgraph.errors import ConfigError, MetaClawError, StoreError
+from metaclaw_langgraph.tracing.launcher import ExporterLauncher, anything_pending
 
 __all__ = ["app"]
 
@@ -43,10 +44,21 @@ def ui(
         return
     _check_port(port)
     _prepare(config, uri)
+    _show_what_waits(config)
     typer.echo(f"MLflow UI: http://{_HOST}:{port} on {hide_secrets(uri)} (Ctrl-C stops it)")
     sys.stdout.flush()
     command = server_command(port)
     os.execve(command[0], command, {**os.environ, **server_environment(config)})
+
+
+def _show_what_waits(config: MetaClawConfig) -> None:
+    """Have runs and generations that are not in MLflow yet written there, in the background."""
+    try:
+        with opened_ledger(config) as ledger:
+            if anything_pending(ledger, config.namespace):
+                ExporterLauncher.of(config).ensure_running()
+    except (MetaClawError, OSError) as error:
+        typer.echo(f"metaclaw: not all is shown yet: {error}", err=True)
 
 
 def server_command(port: int) -> list[str]:

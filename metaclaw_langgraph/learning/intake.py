@@ -27,9 +27,6 @@ class RowStore(Protocol):
     def refuses(self, error: Exception) -> bool:
         """Whether it was raised because of what was to be stored, and the ledger itself works."""
 
-    def learn(self, rows: Sequence[Row]) -> None:
-        """Run the learning graph on rows that were stored."""
-
     def add_incidents(self, namespace: str, incidents: Sequence[Incident]) -> None:
         """Add incidents that an earlier process could not save."""
 
@@ -50,13 +47,6 @@ class Intake:
         self._spool.remove_abandoned()
         return stored
 
-    def learn(self, rows: Sequence[Row]) -> None:
-        """Run the learning graph; its failures are counted."""
-        try:
-            self._store.learn(rows)
-        except Exception as error:
-            self._incidents.add("learning", "failed", error)
-
     def _rows(self, path: Path) -> int:
         try:
             rows = self._spool.read(path)
@@ -66,7 +56,6 @@ class Intake:
             self._set_aside(path, error)
             return 0
         stored, problem = self._store_good(rows)
-        self.learn(stored)
         if problem is None:
             self._remove(path)
         else:

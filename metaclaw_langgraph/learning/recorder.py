@@ -1,8 +1,8 @@
 """The recorder: takes finished runs off the caller's hands and stores them.
 
 `put` appends to a bounded queue and returns; the caller never encodes, and never waits for a disk.
-One daemon thread turns the runs into rows, stores them in batches, one transaction each, and runs
-the learning graph on them. Runs that find the queue full go to a second line, which another daemon
+One daemon thread turns the runs into rows, stores them in batches, one transaction each, and tells
+the learner. Runs that find the queue full go to a second line, which another daemon
 thread writes to the spool on disk (`overflow.py`); that line holds at least 4096 runs, however
 small the queue is, so a burst loses nothing while the two threads catch up. When the ledger does
 not take a batch, its rows go to the spool as well, and from there to the ledger when it is back.
@@ -54,6 +54,7 @@ class Recorder:
         *,
         queue_size: int,
         flush_interval: float,
+        stored: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -62,6 +63,7 @@ class Recorder:
         self._intake = Intake(self.spool, store, incidents)
         self._limit = queue_size
         self._interval = flush_interval
+        self._stored = stored
         self._clock = clock
         self._queue: deque[Run] = deque()
         self._in_flight: list[Run] = []
@@ -217,7 +219,7 @@ class Recorder:
                 self._wait_longer(error)
             return
         if rows:
-            self._intake.learn(rows)
+            self._stored()
             self._tend_later()
         self._empty_spool()
 
@@ -263,6 +265,7 @@ class Recorder:
         self._spooled = False  # first, so that what is put there meanwhile is not forgotten
         try:
             if self._intake.run():
+                self._stored()
                 self._tend_later()
         except Exception as error:
             self._spooled = True

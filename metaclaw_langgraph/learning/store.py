@@ -7,18 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import Any
 
-from langgraph.graph.state import CompiledStateGraph
-from langsmith import tracing_context
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.errors import StoreError
 from metaclaw_langgraph.incidents import Incidents
-from metaclaw_langgraph.learning.graph import Judgeable, build_learning_graph
 from metaclaw_langgraph.learning.opening import LedgerHandle
 from metaclaw_langgraph.learning.spool import Row, Spool
 from metaclaw_langgraph.learning.trajectories import trajectory_of
@@ -26,20 +21,19 @@ from metaclaw_langgraph.ledger import Incident, Ledger
 from metaclaw_langgraph.ledger.codec import to_row
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.retrieval import SkillRetriever, open_retriever
-from metaclaw_langgraph.tracing.launcher import ExporterLauncher
+from metaclaw_langgraph.tracing.launcher import ExporterLauncher, anything_pending
 from metaclaw_langgraph.types import Retrieved
 from metaclaw_langgraph.wrapping.run import Run
 
 __all__ = ["LearningStore"]
 
-_LEFT_OVER = 1000
 # A full disk, a lock, a lost connection: a check that passes a moment later does not mean that
 # these rows are to blame.
 _NOT_THE_ROWS = (OperationalError, InterfaceError, InternalError, PoolTimeoutError, OSError)
 
 
 class LearningStore:
-    """The ledger, the retriever, the learning graph and the exporter of one runtime."""
+    """The ledger, the retriever and the exporter of one runtime."""
 
     def __init__(self, config: MetaClawConfig, incidents: Incidents) -> None:
         self._config = config
@@ -48,16 +42,9 @@ class LearningStore:
         self._lock = threading.Lock()
         self._ledger = LedgerHandle(config.resolved_ledger_url, self._redactor)
         self._retriever: SkillRetriever | None = None
-        self._graphs: dict[str, CompiledStateGraph[Any, Any, Any, Any]] = {}
-        self._judged_left_over = False
         self._watch_traces = False
-        self._launcher = ExporterLauncher(
-            namespace=config.namespace,
-            home=config.home,
-            ledger_url=config.resolved_ledger_url,
-            mlflow_uri=config.resolved_mlflow_uri,
-            redact=config.redact.model_dump(mode="json"),
-        )
+        self._feedback_at = 0.0
+        self._launcher = ExporterLauncher.of(config)
 
     def ledger(self) -> Ledger:
         """The open ledger; StoreError while it cannot be opened."""
@@ -65,14 +52,14 @@ class LearningStore:
 
     def retrieve(self, task: str | None) -> Retrieved:
         """The skills for a task."""
-        return self._open_retriever().retrieve(task)
+        return self.retriever().retrieve(task)
 
     def warm(self, when_empty: Callable[[], None]) -> None:
         """Open the ledger and load what retrieval needs; says first if there are no skills."""
         if not self.ledger().generation(self._config.namespace):
             when_empty()
         self._redactor.text("")  # its rules take a moment to load: not in somebody's run
-        self._open_retriever().warm()
+        self.retriever().warm()
 
     def encode(self, run: Run) -> Row:
         """The run as a redacted row of the ledger."""
@@ -112,28 +99,39 @@ class LearningStore:
         try:
             self._save_incidents(self.ledger())
             if self._watch_traces and not self._launcher.at_work():
-                self._watch_traces = self._any_pending()
+                self._watch_traces = anything_pending(self.ledger(), self._config.namespace)
                 if self._watch_traces:
                     self.start_exporter()
         except (StoreError, OSError):
             return True  # counted where rows are stored; looked at again when it is back
         return self._watch_traces
 
-    def learn(self, rows: Sequence[Row]) -> None:
-        """Run the learning graph on stored rows, of whatever namespace they are."""
-        if not self._judged_left_over:
-            self._learn(self._config.namespace, self._left_over())
-            self._judged_left_over = True
-        by_namespace = sorted(rows, key=lambda row: str(row["namespace"]))
-        for namespace, some in groupby(by_namespace, key=lambda row: str(row["namespace"])):
-            self._learn(
-                namespace,
-                [Judgeable(id=r["id"], outcome=r["outcome"], error=r["error"]) for r in some],
-            )
+    def retriever(self) -> SkillRetriever:
+        """The retriever, made when first needed."""
+        ledger = self.ledger()  # may take long: not while holding the lock
+        with self._lock:
+            if self._retriever is None:
+                self._retriever = open_retriever(ledger, self._config)
+            return self._retriever
 
     def traces_pending(self) -> int:
         """How many trajectories still wait to be shown in MLflow."""
         return self.ledger().counts(self._config.namespace).trace.get("pending", 0)
+
+    def look_for_feedback(self) -> None:
+        """Now and then have the exporter fetch what people said about traces in MLflow."""
+        every = self._config.judging.feedback_every
+        if not (self._config.tracing and every) or time.monotonic() < self._feedback_at:
+            return
+        self._feedback_at = time.monotonic() + every
+        if self.ledger().counts(self._config.namespace).trace.get("done"):
+            self.start_exporter()
+
+    def show(self) -> None:
+        """Have MLflow show what was learned, unless it is to show nothing."""
+        if self._config.tracing:
+            self._watch_traces = True
+            self.start_exporter()
 
     def start_exporter(self) -> None:
         """See to it that pending traces are being exported."""
@@ -169,13 +167,6 @@ class LearningStore:
             self._incidents.give_back(left)
             self._incidents.add("spool", "failed", error)
 
-    def _open_retriever(self) -> SkillRetriever:
-        ledger = self.ledger()  # may take long: not while holding the lock
-        with self._lock:
-            if self._retriever is None:
-                self._retriever = open_retriever(ledger, self._config)
-            return self._retriever
-
     def _save_incidents(self, ledger: Ledger) -> None:
         taken = self._incidents.take()
         try:
@@ -183,34 +174,6 @@ class LearningStore:
         except Exception:
             self._incidents.give_back(taken)
             raise
-
-    def _any_pending(self) -> bool:
-        return bool(self.ledger().untraced(self._config.namespace, limit=1))
-
-    def _learn(self, namespace: str, runs: list[Judgeable]) -> None:
-        runs = [
-            run for run in runs if run["outcome"] == "failed" and not self._judged(namespace, run)
-        ]
-        if not runs:
-            return
-        if namespace not in self._graphs:
-            self._graphs[namespace] = build_learning_graph(self.ledger(), namespace)
-        # What learning does is not the user's to see in their own traces.
-        with tracing_context(enabled=False):
-            self._graphs[namespace].invoke({"runs": runs})
-
-    def _judged(self, namespace: str, run: Judgeable) -> bool:
-        """Whether this was done before: as left over, or from a spool file that is read again."""
-        return any(v.source == "run" for v in self.ledger().verdicts(namespace, run["id"]))
-
-    def _left_over(self) -> list[Judgeable]:
-        """Failed runs that an earlier process stored but did not live to judge."""
-        ledger, namespace = self.ledger(), self._config.namespace
-        found = ledger.trajectories(namespace, limit=_LEFT_OVER, outcome="failed", role="unjudged")
-        return [
-            Judgeable(id=t.id, outcome="failed", error=ledger.trajectory(namespace, t.id).error)
-            for t in found
-        ]
 
 
 def _close_in_time(retriever: SkillRetriever, timeout: float) -> None:

@@ -20,7 +20,7 @@ from metaclaw_langgraph.ledger.values import TrajectorySummary
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.types import Json, ModelCall, SkillHit, Span, ToolCall, Trajectory
 
-__all__ = ["from_row", "summary", "to_row"]
+__all__ = ["from_row", "hits_of", "summary", "to_row"]
 
 _TOKENS = ("prompt_token_ids", "token_ids", "logprobs")
 # The fastest level: chat text already shrinks to a third, and higher ones gain little more.
@@ -42,7 +42,7 @@ def to_row(trajectory: Trajectory, trace: str, redactor: Redactor) -> dict[str, 
         "generation": trajectory.generation,
         "adapter": trajectory.adapter,
         "retrieval": trajectory.retrieval,
-        "skills": dump([[hit.id, hit.score, hit.injected] for hit in trajectory.skills]),
+        "skills": dump([_hit(hit) for hit in trajectory.skills]),
         "n_calls": len(trajectory.calls),
         "n_tools": len(trajectory.tools),
         "role": trajectory.role,
@@ -68,7 +68,7 @@ def from_row(row: RowMapping) -> Trajectory:
         generation=row["generation"],
         adapter=row["adapter"],
         retrieval=row["retrieval"],
-        skills=_hits(row["skills"]),
+        skills=hits_of(row["skills"]),
         input=body["input"],
         output=body["output"],
         messages=tuple(body["messages"]),
@@ -84,7 +84,7 @@ def from_row(row: RowMapping) -> Trajectory:
 def summary(row: RowMapping) -> TrajectorySummary:
     """What a list shows; never touches the body."""
     plain = {key: row[key] for key in _SUMMARY}
-    return TrajectorySummary(skills=_hits(row["skills"]), **plain)
+    return TrajectorySummary(skills=hits_of(row["skills"]), **plain)
 
 
 _SUMMARY = (
@@ -164,7 +164,13 @@ def _text(value: str | None) -> str | None:
     return None if value is None else clean(value)
 
 
-def _hits(text: str) -> tuple[SkillHit, ...]:
+def _hit(hit: SkillHit) -> list[Json]:
+    plain: list[Json] = [hit.id, hit.score, hit.injected]
+    return [*plain, True] if hit.withheld else plain
+
+
+def hits_of(text: str) -> tuple[SkillHit, ...]:
+    """The skills of a row's `skills` column."""
     return tuple(SkillHit(*hit) for hit in json.loads(text))
 
 

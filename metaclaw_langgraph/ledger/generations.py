@@ -1,17 +1,20 @@
 """Generations: which skills are live, as one pointer that moves in one transaction.
 
 Membership is stored as intervals of generations, so that a bump writes only what it changes and
-every past generation can still be read. A rollback is a new generation with an old membership.
+every past generation can still be read (`history.py`). A rollback is a new generation with an old
+membership. What belongs to a change moves with it: the failures that were consumed, the drafts
+that were decided, the probations that begin or end, and older query data, which goes stale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select
+from sqlalchemy import Connection, and_, select
 
 from metaclaw_langgraph.errors import ConflictError, NotFoundError
+from metaclaw_langgraph.ledger.history import HistoryStore, read_members
+from metaclaw_langgraph.ledger.probation import ProbationStore
 from metaclaw_langgraph.ledger.schema import (
     generations,
     membership,
@@ -19,15 +22,17 @@ from metaclaw_langgraph.ledger.schema import (
     skills,
     trajectories,
 )
-from metaclaw_langgraph.ledger.store import Store, chunks, clean, now, require_namespace
-from metaclaw_langgraph.ledger.values import GenerationRecord, Interval
+from metaclaw_langgraph.ledger.store import chunks, now, require_namespace
+from metaclaw_langgraph.ledger.support import SupportStore
+from metaclaw_langgraph.ledger.values import DraftDecision, Evolution, Probation
+from metaclaw_langgraph.types import Json
 
 __all__ = ["GenerationStore"]
 
-_MEMBER = membership.c
+_MEMBER, _SKILL = membership.c, skills.c
 
 
-class GenerationStore(Store):
+class GenerationStore(HistoryStore, SupportStore, ProbationStore):
     """The part of the ledger that moves from generation to generation."""
 
     def commit_generation(
@@ -38,11 +43,18 @@ class GenerationStore(Store):
         add: Sequence[str] = (),
         remove: Sequence[str] = (),
         reason: str,
+        details: Mapping[str, Json] | None = None,
+        evolution: Evolution | None = None,
+        probation: Sequence[Probation] = (),
+        closed: Sequence[Probation] = (),
+        decided: DraftDecision | None = None,
     ) -> int:
         """Move from generation `expected` to the next one; its number.
 
         The new members are those of `expected`, without `remove`, with `add` (ids that were
-        staged before). ConflictError when the namespace is not at `expected`.
+        staged before). ConflictError when the namespace is not at `expected`, when `evolution`
+        consumes what is not support, when a probation of `closed` is not open, or when the draft
+        of `decided` does not wait for review. Skills that are removed end their probation.
         """
         require_namespace(namespace)
         with self._write() as connection:
@@ -52,7 +64,17 @@ class GenerationStore(Store):
                     f"namespace {namespace!r} is at generation {current}, not {expected}: "
                     "read it again and retry"
                 )
-            return self._bump(connection, namespace, current, set(add), set(remove), reason)
+            # Before the bump, which ends the probations of what is removed, without evidence.
+            self._close_probations(connection, namespace, closed)
+            new = self._bump(
+                connection, namespace, current, set(add), set(remove), reason, details or {}
+            )
+            self._begin_probations(connection, namespace, probation)
+            if evolution is not None:
+                self._consume(connection, namespace, evolution, new)
+            if decided is not None:
+                self._decide(connection, namespace, decided)
+            return new
 
     def rollback_generation(self, namespace: str, to: int, reason: str) -> int:
         """A new generation with the members of generation `to`; its number."""
@@ -63,36 +85,11 @@ class GenerationStore(Store):
                 raise NotFoundError(
                     f"no generation {to} in namespace {namespace!r}: it has 0 to {current}"
                 )
-            then = set(_members(connection, namespace, to))
-            today = set(_members(connection, namespace, current))
-            return self._bump(connection, namespace, current, then - today, today - then, reason)
-
-    def members(self, namespace: str, generation: int) -> list[str]:
-        """The ids of the skills of a generation, sorted."""
-        require_namespace(namespace)
-        with self._read() as connection:
-            return _members(connection, namespace, generation)
-
-    def membership_changes(self, namespace: str, after: int, upto: int) -> list[Interval]:
-        """Every interval that begins or ends in a generation g with `after < g <= upto`."""
-        begins = and_(_MEMBER.since > after, _MEMBER.since <= upto)
-        ends = and_(_MEMBER.until > after, _MEMBER.until <= upto)
-        require_namespace(namespace)
-        with self._read() as connection:
-            return _intervals(connection, namespace, or_(begins, ends))
-
-    def generations(self, namespace: str, limit: int = 50) -> list[GenerationRecord]:
-        """The generations and what each changed, newest first."""
-        row = generations.c
-        query = select(row.generation, row.at, row.reason).where(
-            row.namespace == require_namespace(namespace)
-        )
-        with self._read() as connection:
-            rows = connection.execute(query.order_by(row.generation.desc()).limit(limit)).all()
-            oldest = rows[-1].generation if rows else 0
-            changed = or_(_MEMBER.since >= oldest, _MEMBER.until >= oldest)
-            changes = _intervals(connection, namespace, changed)
-        return _records([(one.generation, one.at, one.reason) for one in rows], changes)
+            then = set(read_members(connection, namespace, to))
+            today = set(read_members(connection, namespace, current))
+            return self._bump(
+                connection, namespace, current, then - today, today - then, reason, {}
+            )
 
     def _bump(
         self,
@@ -102,59 +99,65 @@ class GenerationStore(Store):
         add: set[str],
         remove: set[str],
         reason: str,
+        details: Mapping[str, Json],
     ) -> int:
         new = current + 1
-        before = set(_members(connection, namespace, current))
-        added, removed = add - before, remove & before
-        _check_change(connection, namespace, before, add, remove)
+        before = _check_change(connection, namespace, add, remove)
+        removed = remove & before
         _close_intervals(connection, namespace, removed, new)
-        _open_intervals(connection, namespace, added, new)
-        text = clean(self._redactor.text(reason))
-        row = {"namespace": namespace, "generation": new, "at": now(), "reason": text}
+        _open_intervals(connection, namespace, add - before, new)
+        self._retire_probations(connection, namespace, removed, reason)
+        row = {
+            "namespace": namespace,
+            "generation": new,
+            "at": now(),
+            "reason": self._safe(reason),
+            "details": self._safe_json(details),
+            "export_state": "pending",
+        }
         connection.execute(generations.insert(), row)
         _move_pointer(connection, namespace, new)
         return new
 
 
-def _members(connection: Connection, namespace: str, generation: int) -> list[str]:
-    query = select(_MEMBER.skill_id).where(
-        _MEMBER.namespace == namespace,
-        _MEMBER.since <= generation,
-        or_(_MEMBER.until.is_(None), _MEMBER.until > generation),
-    )
-    return sorted(connection.execute(query).scalars())
-
-
-def _intervals(
-    connection: Connection, namespace: str, which: ColumnElement[bool]
-) -> list[Interval]:
-    query = select(_MEMBER.skill_id, _MEMBER.since, _MEMBER.until).where(
-        _MEMBER.namespace == namespace, which
-    )
-    rows = connection.execute(query.order_by(_MEMBER.since, _MEMBER.skill_id))
-    return [Interval(*row) for row in rows]
-
-
 def _check_change(
-    connection: Connection, namespace: str, before: set[str], add: set[str], remove: set[str]
-) -> None:
+    connection: Connection, namespace: str, add: set[str], remove: set[str]
+) -> set[str]:
+    """Refuse what cannot be; the skills that are live now, of the names that are touched.
+
+    The other names are left as they are: reading them too would take longer with each skill.
+    """
     if both := sorted(add & remove):
         raise ValueError(f"{both[0]} is both added and removed")
-    if missing := sorted((add | remove) - _stored(connection, namespace, add | remove)):
+    stored = _versions(connection, namespace, {_name(id) for id in add | remove})
+    if missing := sorted((add | remove) - stored.keys()):
         raise NotFoundError(f"no skill {missing[0]!r} in namespace {namespace!r}: stage it first")
+    before = {id for id, is_live in stored.items() if is_live}
     names: dict[str, str] = {}
     for id in sorted((before - remove) | add):
-        name = id.rpartition("@")[0]
-        if name in names:
-            raise ValueError(f"{names[name]} and {id} cannot both be live: remove one of them")
-        names[name] = id
+        other = names.setdefault(_name(id), id)
+        if other != id:
+            raise ValueError(f"{other} and {id} cannot both be live: remove one of them")
+    return before
 
 
-def _stored(connection: Connection, namespace: str, ids: Iterable[str]) -> set[str]:
-    found: set[str] = set()
-    for some in chunks(ids):
-        query = select(skills.c.id).where(skills.c.namespace == namespace, skills.c.id.in_(some))
-        found.update(connection.execute(query).scalars())
+def _name(id: str) -> str:
+    return id.rpartition("@")[0]
+
+
+def _versions(connection: Connection, namespace: str, names: set[str]) -> dict[str, bool]:
+    """The ids of all versions under these names, and whether each is live."""
+    open_now = and_(
+        _MEMBER.namespace == _SKILL.namespace,
+        _MEMBER.skill_id == _SKILL.id,
+        _MEMBER.until.is_(None),
+    )
+    query = select(_SKILL.id, _MEMBER.since).outerjoin(membership, open_now)
+    query = query.where(_SKILL.namespace == namespace)
+    found: dict[str, bool] = {}
+    for some in chunks(sorted(names)):
+        rows = connection.execute(query.where(_SKILL.name.in_(some)))
+        found.update((id, since is not None) for id, since in rows)
     return found
 
 
@@ -177,24 +180,3 @@ def _move_pointer(connection: Connection, namespace: str, new: int) -> None:
     row = trajectories.c
     older = trajectories.update().where(row.namespace == namespace, row.role == "query")
     connection.execute(older.values(role="stale"))
-
-
-def _records(
-    rows: Sequence[tuple[int, datetime, str]], changes: Sequence[Interval]
-) -> list[GenerationRecord]:
-    added: dict[int, list[str]] = {}
-    removed: dict[int, list[str]] = {}
-    for change in changes:
-        added.setdefault(change.since, []).append(change.skill_id)
-        if change.until is not None:
-            removed.setdefault(change.until, []).append(change.skill_id)
-    return [
-        GenerationRecord(
-            generation=generation,
-            at=at,
-            reason=reason,
-            added=tuple(sorted(added.get(generation, ()))),
-            removed=tuple(sorted(removed.get(generation, ()))),
-        )
-        for generation, at, reason in rows
-    ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HEAD", "VERSION_TABLE", "alembic_config", "bring_to_head"]
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest migration of this version."""
 
 VERSION_TABLE = "metaclaw_version"

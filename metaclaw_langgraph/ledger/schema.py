@@ -2,9 +2,10 @@
 
 Every name begins with `metaclaw_` so that a PostgreSQL database can be shared with MLflow. Every
 key begins with the namespace: no row can be reached without one. What a list or a count needs is
-in columns; the bulk of a trajectory is one compressed `body`.
+in columns; the bulk of a trajectory is one compressed `body`. The tables of the learning loop are
+in `schema_learning.py`.
 
-A change here needs a migration in `migrations/versions` and a new `HEAD` in `migrate.py`.
+A change needs a migration in `migrations/versions` and a new `HEAD` in `migrate.py`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    column,
 )
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "namespaces",
     "probe",
     "skills",
+    "to_trajectory",
     "trajectories",
     "vectors",
     "verdicts",
@@ -72,6 +75,21 @@ metadata = MetaData(
     }
 )
 
+
+def to_trajectory() -> ForeignKeyConstraint:
+    """The key of the trajectory that a row is about, as `namespace` and `trajectory_id`."""
+    return ForeignKeyConstraint(
+        ["namespace", "trajectory_id"],
+        ["metaclaw_trajectory.namespace", "metaclaw_trajectory.id"],
+        ondelete="CASCADE",
+    )
+
+
+def _index_where_set(*names: str) -> Index:
+    where = column(names[-1]).is_not(None)
+    return Index(None, *names, sqlite_where=where, postgresql_where=where)
+
+
 namespaces = Table(
     "metaclaw_namespace",
     metadata,
@@ -102,6 +120,8 @@ trajectories = Table(
     Column("reward", Float),
     Column("trace_id", Text),
     Column("trace_state", Text, nullable=False),
+    # The training run that it was drained into.
+    Column("training_run", Text),
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("namespace", "id"),
     Index(None, "namespace", "started_at"),
@@ -109,6 +129,9 @@ trajectories = Table(
     Index(None, "namespace", "thread_id"),
     Index(None, "namespace", "role", "outcome"),
     Index(None, "namespace", "trace_state"),
+    # Most rows have neither: they do not pay for these.
+    _index_where_set("namespace", "trace_id"),
+    _index_where_set("namespace", "training_run"),
 )
 
 verdicts = Table(
@@ -124,12 +147,11 @@ verdicts = Table(
     Column("author", Text),
     Column("step_scores", Text),
     Column("at", UtcDateTime, nullable=False),
-    ForeignKeyConstraint(
-        ["namespace", "trajectory_id"],
-        ["metaclaw_trajectory.namespace", "metaclaw_trajectory.id"],
-        ondelete="CASCADE",
-    ),
+    Column("origin", Text),
+    to_trajectory(),
     Index(None, "namespace", "trajectory_id"),
+    # The same assessment, read twice, counts once. Verdicts without an origin do not collide.
+    Index(None, "namespace", "trajectory_id", "origin", unique=True),
 )
 
 skills = Table(
@@ -177,6 +199,15 @@ membership = Table(
     ),
     Index(None, "namespace", "since"),
     Index(None, "namespace", "until"),
+    # A skill is live once; and SQLite finds whether it is without reading all that are.
+    Index(
+        "ix_metaclaw_membership_live",
+        "namespace",
+        "skill_id",
+        unique=True,
+        sqlite_where=column("until").is_(None),
+        postgresql_where=column("until").is_(None),
+    ),
 )
 
 generations = Table(
@@ -186,6 +217,9 @@ generations = Table(
     Column("generation", Integer, nullable=False),
     Column("at", UtcDateTime, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("details", Text, nullable=False, server_default="{}"),
+    Column("export_state", Text, nullable=False, server_default="pending"),
+    Column("run_id", Text),
     PrimaryKeyConstraint("namespace", "generation"),
 )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, select
+from sqlalchemy import Connection, RowMapping, Select, func, select
 
 from metaclaw_langgraph.errors import ConflictError, NotFoundError
 from metaclaw_langgraph.ledger.schema import membership, skills, vectors
@@ -51,15 +52,27 @@ class SkillStore(Store):
         with self._read() as connection:
             return connection.execute(query).scalar() or 0
 
+    def live_versions(self, namespace: str, names: Iterable[str]) -> dict[str, Skill]:
+        """The members of the current generation that have these names, by name."""
+        query = _live().where(skills.c.namespace == require_namespace(namespace))
+        found: dict[str, Skill] = {}
+        with self._read() as connection:
+            for some in chunks(names):
+                rows = connection.execute(query.where(skills.c.name.in_(some))).mappings()
+                found.update((row["name"], _skill(row)) for row in rows)
+        return found
+
+    def live_records(self, namespace: str) -> list[SkillRecord]:
+        """The members of the current generation with where they came from, by name."""
+        query = _live().where(skills.c.namespace == require_namespace(namespace))
+        query = query.order_by(skills.c.name)
+        with self._read() as connection:
+            return [_record(found, ()) for found in connection.execute(query).mappings()]
+
     def active_skills(self, namespace: str) -> list[Skill]:
         """The members of the current generation, by name."""
-        row, member = skills.c, membership.c
-        query = (
-            select(skills)
-            .join(membership, (row.namespace == member.namespace) & (row.id == member.skill_id))
-            .where(row.namespace == require_namespace(namespace), member.until.is_(None))
-            .order_by(row.name)
-        )
+        query = _live().where(skills.c.namespace == require_namespace(namespace))
+        query = query.order_by(skills.c.name)
         with self._read() as connection:
             return [_skill(found) for found in connection.execute(query).mappings()]
 
@@ -161,6 +174,12 @@ def _skills(connection: Connection, namespace: str, ids: Iterable[str]) -> dict[
         query = select(skills).where(skills.c.namespace == namespace, skills.c.id.in_(some))
         found.update((row["id"], _skill(row)) for row in connection.execute(query).mappings())
     return found
+
+
+def _live() -> Select[tuple[Any, ...]]:
+    row, member = skills.c, membership.c
+    mine = (row.namespace == member.namespace) & (row.id == member.skill_id)
+    return select(skills).join(membership, mine).where(member.until.is_(None))
 
 
 def _skill(row: RowMapping) -> Skill:

@@ -136,6 +136,14 @@ class Store:
         row = connection.execute(_POINTER.with_for_update(), {"namespace": namespace})
         return int(row.scalar_one())
 
+    def _safe(self, text: str) -> str:
+        """Text as it may be stored: redacted, and such that both databases can hold it."""
+        return clean(self._redactor.text(text))
+
+    def _safe_json(self, value: Json) -> str:
+        """A JSON value as it may be stored in a text column."""
+        return dump(self._redactor.json(value))
+
     def _after_fork(self) -> None:
         # The child must neither use nor close the parent's sockets and file locks.
         self._engine.dispose(close=False)

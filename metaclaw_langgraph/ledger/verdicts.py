@@ -9,17 +9,40 @@ trained on keeps its role: that use cannot be undone.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Subquery,
+    case,
+    func,
+    or_,
+    select,
+)
 
 from metaclaw_langgraph.errors import NotFoundError
 from metaclaw_langgraph.ledger.schema import trajectories, verdicts
 from metaclaw_langgraph.ledger.store import Store, clean, dump, now, require_namespace
 from metaclaw_langgraph.types import Role, Verdict, VerdictSource
 
-__all__ = ["VerdictStore"]
+__all__ = [
+    "JUDGEABLE",
+    "RUN_FAILED",
+    "VerdictStore",
+    "effective_verdicts",
+    "put_run_verdicts",
+    "verdict_of",
+]
+
+JUDGEABLE = ("ok", "failed")
+"""The outcomes that others than a human may judge."""
+
+RUN_FAILED = -1.0
+"""The reward of a run that raised, or reached its recursion limit."""
 
 _RANK: dict[VerdictSource, int] = {"run": 0, "judge": 1, "verifier": 2, "human": 3}
 _FINAL: tuple[Role, ...] = ("consumed", "trained")
@@ -29,11 +52,16 @@ class VerdictStore(Store):
     """The part of the ledger that holds verdicts."""
 
     def add_verdict(self, namespace: str, trajectory_id: str, verdict: Verdict) -> Role:
-        """Store a verdict; the role that the trajectory has now."""
+        """Store a verdict; the role that the trajectory has now.
+
+        A verdict from an `origin` that was stored before for this trajectory changes nothing.
+        """
         row = self._verdict_row(require_namespace(namespace), trajectory_id, verdict)
         with self._write() as connection:
             current = self._lock(connection, namespace)
             trajectory = _judged(connection, namespace, trajectory_id)
+            if _is_known(connection, row):
+                return cast(Role, trajectory["role"])
             connection.execute(verdicts.insert(), row)
             effective = _effective(
                 trajectory["outcome"], _verdicts(connection, namespace, trajectory_id)
@@ -48,20 +76,63 @@ class VerdictStore(Store):
         with self._read() as connection:
             return _verdicts(connection, namespace, trajectory_id)
 
+    def last_verdict(self, namespace: str) -> int:
+        """A number that grows with every verdict; 0 before the first."""
+        row = verdicts.c
+        query = select(row.seq).where(row.namespace == require_namespace(namespace))
+        with self._read() as connection:
+            return connection.execute(query.order_by(row.seq.desc()).limit(1)).scalar() or 0
+
     def _verdict_row(self, namespace: str, id: str, verdict: Verdict) -> dict[str, object]:
         _check(verdict)
-        text = self._redactor.text
         scores = verdict.step_scores
         return {
             "namespace": namespace,
             "trajectory_id": id,
             "reward": float(verdict.reward),
             "source": verdict.source,
-            "reason": clean(text(verdict.reason)),
-            "author": None if verdict.author is None else clean(text(verdict.author)),
+            "reason": self._safe(verdict.reason),
+            "author": None if verdict.author is None else self._safe(verdict.author),
             "step_scores": None if scores is None else dump(scores),
             "at": verdict.at or now(),
+            # As it is: two origins that redaction makes alike would count as one.
+            "origin": None if verdict.origin is None else clean(verdict.origin),
         }
+
+
+def put_run_verdicts(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """What the runs that failed say of themselves; `rows` are new rows of trajectories."""
+    given = [
+        {
+            "namespace": row["namespace"],
+            "trajectory_id": row["id"],
+            "reward": RUN_FAILED,
+            "source": "run",
+            "reason": row["error"] or "failed",
+            "at": now(),
+        }
+        for row in rows
+        if row["outcome"] == "failed" and row["role"] == "support"
+    ]
+    if given:
+        connection.execute(verdicts.insert(), given)
+
+
+def effective_verdicts(namespace: str | BindParameter[str], which: ColumnElement[bool]) -> Subquery:
+    """The effective verdicts of the trajectories that `which` holds for: columns of `verdicts`."""
+    row, run = verdicts.c, trajectories.c
+    # First the trajectories, in a query of their own: SQLite would else read all verdicts.
+    ids = select(run.id).where(run.namespace == namespace, which).correlate(None)
+    order = [case(_RANK, value=row.source).desc(), row.seq.desc()]
+    place = func.row_number().over(partition_by=row.trajectory_id, order_by=order)
+    ranked = (
+        select(verdicts, place.label("place"))
+        .join(trajectories, (row.namespace == run.namespace) & (row.trajectory_id == run.id))
+        .where(row.namespace == namespace, row.trajectory_id.in_(ids))
+        .where(or_(run.outcome.in_(JUDGEABLE), row.source == "human"))
+        .subquery()
+    )
+    return select(ranked).where(ranked.c.place == 1).subquery()
 
 
 def _check(verdict: Verdict) -> None:
@@ -83,6 +154,13 @@ def _judged(connection: Connection, namespace: str, id: str) -> RowMapping:
     return found
 
 
+def _is_known(connection: Connection, row: Mapping[str, object]) -> bool:
+    if row["origin"] is None:
+        return False
+    same = (verdicts.c[key] == row[key] for key in ("namespace", "trajectory_id", "origin"))
+    return connection.execute(select(verdicts.c.seq).where(*same)).first() is not None
+
+
 def _verdicts(connection: Connection, namespace: str, id: str) -> list[Verdict]:
     row = verdicts.c
     query = (
@@ -90,10 +168,11 @@ def _verdicts(connection: Connection, namespace: str, id: str) -> list[Verdict]:
         .where(row.namespace == namespace, row.trajectory_id == id)
         .order_by(row.seq)
     )
-    return [_verdict(found) for found in connection.execute(query).mappings()]
+    return [verdict_of(found) for found in connection.execute(query).mappings()]
 
 
-def _verdict(row: RowMapping) -> Verdict:
+def verdict_of(row: RowMapping) -> Verdict:
+    """The verdict of a row."""
     scores = row["step_scores"]
     return Verdict(
         reward=row["reward"],
@@ -102,11 +181,12 @@ def _verdict(row: RowMapping) -> Verdict:
         author=row["author"],
         step_scores=None if scores is None else tuple(json.loads(scores)),
         at=row["at"],
+        origin=row["origin"],
     )
 
 
 def _effective(outcome: str, given: Sequence[Verdict]) -> Verdict | None:
-    judgeable = outcome in ("ok", "failed")
+    judgeable = outcome in JUDGEABLE
     counted = [verdict for verdict in given if judgeable or verdict.source == "human"]
     # max() keeps the first of equals, so look from the latest on.
     return max(reversed(counted), key=lambda verdict: _RANK[verdict.source], default=None)

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from metaclaw_langgraph.types import Skill
+from metaclaw_langgraph.skills.stores import Match
+from metaclaw_langgraph.types import Retrieved, Skill, SkillHit
 
-__all__ = ["TooBig", "render_block", "section", "tokens", "too_big"]
+__all__ = ["Limits", "TooBig", "compose", "render_block", "section", "tokens", "too_big"]
+
+
+class Limits(Protocol):
+    """The part of the configuration that bounds a block (`RetrievalConfig` is one)."""
+
+    @property
+    def top_k(self) -> int: ...
+
+    @property
+    def token_budget(self) -> int: ...
+
 
 _HEADER = (
     "Advice learned from earlier work. Use what fits the task and ignore the rest. "
@@ -37,6 +50,31 @@ def render_block(generation: int, sections: Sequence[str]) -> str:
 def tokens(text: str) -> int:
     """About how many tokens a text takes: four characters each."""
     return math.ceil(len(text) / 4)
+
+
+def compose(
+    config: Limits,
+    generation: int,
+    matches: Sequence[Match],
+    sections: Mapping[str, str],
+    withheld: Collection[str] = (),
+) -> Retrieved:
+    """The best matches that fit, as a block; what is withheld leaves its place to the next one."""
+    chosen: list[str] = []
+    hits: list[SkillHit] = []
+    offered = 0
+    for match in matches:
+        if offered >= config.top_k:
+            break
+        held = match.id in withheld
+        trial = render_block(generation, [*chosen, sections[match.id]])
+        fits = not held and tokens(trial) <= config.token_budget
+        hits.append(SkillHit(match.id, match.score, fits, held))
+        offered += not held
+        if fits:
+            chosen.append(sections[match.id])
+    block = render_block(generation, chosen) if chosen else ""
+    return Retrieved(generation, tuple(hits), block)
 
 
 @dataclass(frozen=True, slots=True)

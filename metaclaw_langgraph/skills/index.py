@@ -46,6 +46,7 @@ class SkillIndex:
         self._store: VectorStore | None = None
         self._snapshot = Snapshot(0, frozenset())
         self._dead: set[str] = set()
+        self._prepared: set[str] = set()
         self._closed = False
         self._syncing = threading.Lock()
 
@@ -89,6 +90,7 @@ class SkillIndex:
             if self._store is None or not vectors:
                 return
             self._store.upsert(list(vectors), _matrix(vectors.values()))
+            self._prepared.update(vectors)
 
     def search(
         self, snapshot: Snapshot, vector: Vector, k: int, least: float
@@ -141,8 +143,9 @@ class SkillIndex:
 
     def _follow(self, store: VectorStore, upto: int) -> None:
         added, removed = self._changes(upto)
-        # Rows that were prepared are written again: another index may have pruned them meanwhile.
-        self._write(store, added)
+        # In a store that others write to, one of them may have pruned what was prepared here.
+        self._write(store, added - self._prepared if store.exclusive else added)
+        self._prepared.clear()
         self._dead -= added
         self._prune(store)
         self._dead = removed

@@ -7,12 +7,20 @@ to change, or when a file is refused and the caller did not ask to keep going.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from metaclaw_langgraph.errors import ConflictError, NotFoundError, SkillFormatError, StoreError
-from metaclaw_langgraph.ledger import GenerationRecord, Ledger, NewSkill, SkillRecord
+from metaclaw_langgraph.ledger import (
+    DraftDecision,
+    Evolution,
+    GenerationRecord,
+    Ledger,
+    NewSkill,
+    Probation,
+    SkillRecord,
+)
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.embedding import Embedder, skill_text, vector_space
 from metaclaw_langgraph.skills.format import (
@@ -26,7 +34,7 @@ from metaclaw_langgraph.skills.format import (
 from metaclaw_langgraph.skills.index import SkillIndex
 from metaclaw_langgraph.types import Json, Skill
 
-__all__ = ["Change", "ImportReport", "LeftOut", "Refusal", "SkillLibrary"]
+__all__ = ["Change", "ImportReport", "LeftOut", "Record", "Refusal", "SkillLibrary"]
 
 _ATTEMPTS = 5
 
@@ -39,6 +47,17 @@ class Change:
     updated: tuple[str, ...]
     unchanged: tuple[str, ...]
     generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is stored in the same transaction as a new generation."""
+
+    details: Mapping[str, Json] | None = None
+    evolution: Evolution | None = None
+    probation: Sequence[Probation] = ()
+    closed: Sequence[Probation] = ()
+    decided: DraftDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,31 +121,58 @@ class SkillLibrary:
         )
 
     def put(
-        self, skills: Sequence[Skill], *, reason: str, source: str, provenance: Json = None
+        self,
+        skills: Sequence[Skill],
+        *,
+        reason: str,
+        source: str,
+        provenance: Json = None,
+        retire: Collection[str] = (),
+        record: Callable[[Mapping[str, str]], Record] | None = None,
     ) -> Change:
-        """Make these skills active, in place of the versions that have their names."""
+        """Make these skills active, in place of the versions that have their names.
+
+        Args:
+            skills: Their versions are assigned here.
+            reason: Why, for the record of generations.
+            source: Who wrote them.
+            provenance: What they were made from.
+            retire: Names of skills that go in the same generation.
+            record: What else goes into the transaction, given the ids by name.
+        """
         for _ in range(_ATTEMPTS - 1):
             try:
-                return self._put(skills, reason, source, provenance)
+                return self._put(skills, reason, source, provenance, retire, record)
             except ConflictError:
                 continue
-        return self._put(skills, reason, source, provenance)
+        return self._put(skills, reason, source, provenance, retire, record)
 
-    def remove(self, names: Iterable[str]) -> int:
+    def retire(self, names: Iterable[str], reason: str = "", record: Record | None = None) -> int:
         """Take skills out of the library; the new generation. Their versions stay on record."""
         generation = self._ledger.generation(self.namespace)
-        active = {skill.name: skill.id for skill in self.active()}
         wanted = list(dict.fromkeys(names))
+        live = self._ledger.live_versions(self.namespace, wanted)
         for name in wanted:
-            if name not in active:
+            if name not in live:
                 raise NotFoundError(f"no active skill {name!r} in namespace {self.namespace!r}")
-        gone = [active[name] for name in wanted]
-        reason = f"removal of {', '.join(wanted)}"
-        return self._moved_to(
-            self._ledger.commit_generation(
-                self.namespace, expected=generation, remove=gone, reason=reason
-            )
-        )
+        gone = [live[name].id for name in wanted]
+        why = reason or f"{', '.join(wanted)} retired"
+        return self._moved_to(self._commit(generation, (), gone, why, record or Record()))
+
+    def withdraw(self, skill_id: str, reason: str, record: Record) -> int:
+        """Take one live version out; the version that it had replaced comes back, if any."""
+        generation = self._ledger.generation(self.namespace)
+        records = self._ledger.skill_history(self.namespace, skill_id.rpartition("@")[0])
+        since = [
+            interval.since
+            for one in records
+            for interval in one.intervals
+            if one.skill.id == skill_id and interval.until is None
+        ]
+        if not since:
+            raise NotFoundError(f"{skill_id} is not live in namespace {self.namespace!r}")
+        before = [one.skill.id for one in records if since[0] in [i.until for i in one.intervals]]
+        return self._moved_to(self._commit(generation, before, [skill_id], reason, record))
 
     def rollback(self, to: int) -> int:
         """A new generation with the skills of generation `to`; its number."""
@@ -187,27 +233,50 @@ class SkillLibrary:
             )
         return skill
 
-    def _put(self, skills: Sequence[Skill], reason: str, source: str, provenance: Json) -> Change:
+    def _put(
+        self,
+        skills: Sequence[Skill],
+        reason: str,
+        source: str,
+        provenance: Json,
+        retire: Collection[str],
+        record: Callable[[Mapping[str, str]], Record] | None,
+    ) -> Change:
         generation = self._ledger.generation(self.namespace)
-        active = {skill.name: skill for skill in self.active()}
+        names = [*(skill.name for skill in skills), *retire]
+        active = self._ledger.live_versions(self.namespace, names)
         same = [active[s.name] for s in skills if s.name in active and _alike(s, active[s.name])]
         kept = {skill.name for skill in same}
         new = [self._numbered(skill) for skill in skills if skill.name not in kept]
         if new:
             self._stage(new, source, provenance)
-            generation = self._ledger.commit_generation(
-                self.namespace,
-                expected=generation,
-                add=[skill.id for skill in new],
-                remove=[active[skill.name].id for skill in new if skill.name in active],
-                reason=reason,
-            )
+            ids = {skill.name: skill.id for skill in [*new, *same]}
+            gone = {*(skill.name for skill in new), *retire} & set(active)
+            extra = record(ids) if record else Record()
+            remove = [active[name].id for name in sorted(gone)]
+            generation = self._commit(generation, [s.id for s in new], remove, reason, extra)
             self._moved_to(generation)
         return Change(
             added=tuple(skill.id for skill in new if skill.name not in active),
             updated=tuple(skill.id for skill in new if skill.name in active),
             unchanged=tuple(skill.id for skill in same),
             generation=generation,
+        )
+
+    def _commit(
+        self, expected: int, add: Sequence[str], remove: Sequence[str], reason: str, extra: Record
+    ) -> int:
+        return self._ledger.commit_generation(
+            self.namespace,
+            expected=expected,
+            add=add,
+            remove=remove,
+            reason=reason,
+            details=extra.details,
+            evolution=extra.evolution,
+            probation=extra.probation,
+            closed=extra.closed,
+            decided=extra.decided,
         )
 
     def _stage(self, new: Sequence[Skill], source: str, provenance: Json) -> None:

@@ -8,21 +8,23 @@ background if it can: meanwhile runs get the last generation that is completely 
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from metaclaw_langgraph.errors import StoreError
-from metaclaw_langgraph.ledger import Ledger
-from metaclaw_langgraph.skills.block import render_block, section, tokens
-from metaclaw_langgraph.skills.embedding import Embedder, Vector, load_embedder
+from metaclaw_langgraph.ledger import Ledger, Probation
+from metaclaw_langgraph.skills.block import compose, section
+from metaclaw_langgraph.skills.embedding import Embedder, Remembering, Vector, load_embedder
+from metaclaw_langgraph.skills.holdout import Holdouts
 from metaclaw_langgraph.skills.index import SkillIndex, Snapshot, open_index
+from metaclaw_langgraph.skills.search import SkillSearch
 from metaclaw_langgraph.skills.stores import Match
-from metaclaw_langgraph.types import Retrieved, SkillHit
+from metaclaw_langgraph.types import Retrieved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +38,15 @@ _NEAR = 100
 _CACHED_TASKS = 256
 _CACHED_SECTIONS = 4096
 _LONGEST_TASK = 16_384
+# How many more are looked for, to take the places of those that are withheld.
+_SPARE = 5
+
+
+class _Found(NamedTuple):
+    """What a task finds in one generation: the matches, some to spare, and the whole answer."""
+
+    matches: Sequence[Match]
+    answer: Retrieved
 
 
 class SkillRetriever:
@@ -57,6 +68,7 @@ class SkillRetriever:
         self._index: SkillIndex | None = None
         self._embedder: Embedder | None = None
         self._failure: Exception | None = None
+        self._random = random.random
         self._reset()
 
     @property
@@ -76,11 +88,17 @@ class SkillRetriever:
         snapshot = self._follow(index, generation)
         if not snapshot.members:
             return Retrieved(snapshot.generation, (), "")
-        answer = self._answers.get((snapshot.generation, task))
-        if answer is None:
-            answer = self._answer(*self._search(index, snapshot, self._embed(task)))
-            self._remember(task, answer)
-        return answer
+        found = self._answers.get((snapshot.generation, task))
+        if found is None:
+            found = self._find(index, snapshot, self._embed(task))
+            self._remember(task, found)
+        return self._draw(found)
+
+    def search(self) -> SkillSearch:
+        """The same skills, searched outside a run; loads what it needs."""
+        index = self._load(-1)
+        assert self._embedder is not None
+        return SkillSearch(self._ledger, self._embedder, index, self._config)
 
     def warm(self) -> None:
         """Load the embedding model and bring the index up to date; waits until it is done."""
@@ -109,13 +127,41 @@ class SkillRetriever:
         self._embedder = None
         self._embed: Callable[[str], Vector] = _not_loaded
         self._sections: dict[str, str] = {}
-        self._answers: dict[tuple[int, str], Retrieved] = {}
+        self._answers: dict[tuple[int, str], _Found] = {}
+        self._holdouts = Holdouts(self._ledger, self.namespace)
 
-    def _remember(self, task: str, answer: Retrieved) -> None:
-        """The same task in the same generation has the same answer."""
+    def _remember(self, task: str, found: _Found) -> None:
+        """The same task in the same generation finds the same skills."""
         if len(self._answers) >= _CACHED_TASKS:
             self._answers = {}
-        self._answers[answer.generation, task] = answer
+        self._answers[found.answer.generation, task] = found
+
+    def _draw(self, found: _Found) -> Retrieved:
+        """The answer for one run: skills on probation are withheld from a share of them."""
+        answer, withheld = found.answer, dict[str, str | None]()
+        probations = self._holdouts.open(answer.generation)
+        seen: set[str] = set()
+        # One by one, best first: what takes the place of one that is withheld is drawn as well.
+        while drawn := self._next_drawn(answer, probations, seen):
+            withheld[drawn] = probations[drawn].fallback
+            matches = list(_with_fallbacks(found.matches, withheld))
+            texts = self._texts([match.id for match in matches])
+            answer = compose(self._config, answer.generation, matches, texts, withheld)
+        return answer
+
+    def _next_drawn(
+        self, answer: Retrieved, probations: Mapping[str, Probation], seen: set[str]
+    ) -> str | None:
+        """The first injected skill that the lot falls on; each is drawn once for a run."""
+        for hit in answer.hits:
+            if hit.injected and hit.id in probations and hit.id not in seen:
+                seen.add(hit.id)
+                if self._drawn(probations[hit.id]):
+                    return hit.id
+        return None
+
+    def _drawn(self, probation: Probation) -> bool:
+        return self._random() < probation.holdout
 
     def _load(self, patience: float) -> SkillIndex:
         """The index, loaded by the first caller; others wait for it at most `patience` seconds."""
@@ -123,8 +169,8 @@ class SkillRetriever:
             return self._index
         with self._loading.held(patience, "is still being loaded"):
             if self._embedder is None:
-                self._embedder = self._embedder_factory()
-                self._embed = lru_cache(_CACHED_TASKS)(self._embedder.embed_query)
+                self._embedder = Remembering(self._embedder_factory(), _CACHED_TASKS)
+                self._embed = self._embedder.embed_query
             if self._index is None:
                 self._index = self._index_factory(self._embedder)
             return self._index
@@ -163,28 +209,16 @@ class SkillRetriever:
             raise StoreError("the skill index is still being built from the ledger; try again soon")
         return index.snapshot
 
-    def _search(
-        self, index: SkillIndex, snapshot: Snapshot, vector: Vector
-    ) -> tuple[Snapshot, list[Match]]:
+    def _find(self, index: SkillIndex, snapshot: Snapshot, vector: Vector) -> _Found:
         config = self._config
+        spare = min(len(self._holdouts.open(snapshot.generation)), _SPARE)
         while True:
-            found = index.search(snapshot, vector, config.top_k, config.min_score)
-            if found is not None:
-                return snapshot, found
+            matches = index.search(snapshot, vector, config.top_k + spare, config.min_score)
+            if matches is not None:
+                break
             snapshot = index.snapshot
-
-    def _answer(self, snapshot: Snapshot, found: list[Match]) -> Retrieved:
-        sections = self._texts([match.id for match in found])
-        chosen: list[str] = []
-        hits: list[SkillHit] = []
-        for match in found:
-            trial = render_block(snapshot.generation, [*chosen, sections[match.id]])
-            fits = tokens(trial) <= self._config.token_budget
-            hits.append(SkillHit(match.id, match.score, fits))
-            if fits:
-                chosen.append(sections[match.id])
-        block = render_block(snapshot.generation, chosen) if chosen else ""
-        return Retrieved(snapshot.generation, tuple(hits), block)
+        texts = self._texts([match.id for match in matches])
+        return _Found(matches, compose(config, snapshot.generation, matches, texts))
 
     def _texts(self, ids: Iterable[str]) -> dict[str, str]:
         """The prompt text of skills. A version never changes, so it is read once."""
@@ -196,6 +230,17 @@ class SkillRetriever:
             texts.update((id, section(skill)) for id, skill in skills.items())
             self._sections = texts if len(cache) > _CACHED_SECTIONS else {**cache, **texts}
         return texts
+
+
+def _with_fallbacks(
+    matches: Iterable[Match], withheld: Mapping[str, str | None]
+) -> Iterator[Match]:
+    """The matches, and behind each that is withheld the version that it replaced."""
+    for match in matches:
+        yield match
+        fallback = withheld.get(match.id)
+        if fallback is not None:
+            yield Match(fallback, match.score)
 
 
 def open_retriever(ledger: Ledger, config: MetaClawConfig) -> SkillRetriever:

@@ -1,4 +1,4 @@
-"""Traces: trajectories shown in MLflow, for people to read.
+"""What MLflow shows of it all, for people to read, and what they answer there.
 
 The ledger is the record and also the queue: a trajectory is marked pending when it is stored, and
 a helper process replays it into MLflow's own LangChain tracer. A process of its own, because

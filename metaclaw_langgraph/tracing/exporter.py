@@ -1,9 +1,11 @@
 """The exporter process: `python -m metaclaw_langgraph.tracing.exporter`, orders on stdin.
 
-It exports the pending trajectories of one namespace, waits for more, and ends when there were
-none for a while or when the process that started it is gone and nothing is left to do. One lock
-file a namespace keeps it single, also across the processes that share a home. If MLflow does not
-answer, the trajectories stay pending, the failure is counted, and it tries again later.
+It is the only process that talks to MLflow. For one namespace it does its duties in turn: traces,
+generations and the judge's agreement go to MLflow, people's feedback comes from there. It ends
+when there was nothing to do for a while, or when the process that started it is gone and nothing
+is left to do. One lock file a namespace keeps it single, also across the processes that share a
+home. The ledger is the queue: whatever MLflow did not take stays pending, the failure is counted,
+and it tries again later.
 """
 
 from __future__ import annotations
@@ -13,21 +15,25 @@ import logging
 import os
 import sys
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from filelock import Timeout
 
 from metaclaw_langgraph.config import RedactConfig
-from metaclaw_langgraph.ledger import Incident, Ledger
+from metaclaw_langgraph.errors import error_text
+from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.redaction import Redactor
+from metaclaw_langgraph.tracing.agreement import AgreementRun
+from metaclaw_langgraph.tracing.assessments import Assessments
+from metaclaw_langgraph.tracing.context import Context, Order, UnreachableError
+from metaclaw_langgraph.tracing.duties import Duty, Task
+from metaclaw_langgraph.tracing.generations import GenerationRuns
 from metaclaw_langgraph.tracing.log import RedactedLog, exporter_lock, exporter_log
+from metaclaw_langgraph.tracing.registry import SkillMirror
+from metaclaw_langgraph.tracing.traces import Traces
 
 __all__ = ["Order", "main"]
 
-_BATCH = 20
 _POLL = 0.2
 _IDLE_EXIT = 30.0
 _LOCK_SECONDS = 1.0
@@ -40,20 +46,18 @@ _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_TRACE_SAMPLING_RATIO": "1.0",
+    # For people at a terminal; in a log they are noise.
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
+# Meant for the program that started us: where its own runs, traces and models go.
+_OTHERS = (
+    "MLFLOW_EXPERIMENT_ID",
+    "MLFLOW_EXPERIMENT_NAME",
+    "MLFLOW_REGISTRY_URI",
+    "MLFLOW_RUN_ID",
+    "MLFLOW_TRACING_DESTINATION",
+)
 _log = logging.getLogger("metaclaw.exporter")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What to export, from where to where."""
-
-    namespace: str
-    home: str
-    ledger_url: str
-    mlflow_uri: str
-    redact: dict[str, Any]
-    parent: int
 
 
 def main() -> int:
@@ -64,6 +68,8 @@ def main() -> int:
     # Everything that is said goes through it: by us, by libraries, by the interpreter.
     sys.stdout = sys.stderr = RedactedLog(log, redactor.text)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    for name in _OTHERS:
+        os.environ.pop(name, None)
     os.environ.update(_SETTINGS, MLFLOW_TRACKING_URI=order.mlflow_uri)
     if hasattr(os, "nice"):
         os.nice(10)
@@ -91,18 +97,30 @@ def _work(order: Order, redactor: Redactor) -> None:
             exporter.run()
 
 
+def duties(context: Context) -> list[Duty]:
+    """Everything that the exporter does, the most wanted first."""
+    return [
+        Traces(context),
+        GenerationRuns(context),
+        SkillMirror(context),
+        Assessments(context),
+        AgreementRun(context),
+    ]
+
+
 class _Exporter:
     def __init__(self, order: Order, redactor: Redactor) -> None:
         self._order = order
         self._ledger = Ledger.open(order.ledger_url, redactor=redactor)
-        self._experiment_id: str | None = None
+        self._context = Context(order, self._ledger)
+        self._tasks = [Task(duty) for duty in duties(self._context)]
         self._retry = _RETRY_FIRST
         self._gave_up = False
 
     def run(self) -> None:
         quiet_since = time.monotonic()
         while time.monotonic() - quiet_since < _IDLE_EXIT:
-            if self._export_some():
+            if self._turn():
                 quiet_since = time.monotonic()
             elif self._alone():
                 return
@@ -111,104 +129,46 @@ class _Exporter:
 
     def has_more(self) -> bool:
         """Whether something came at the last moment; not what MLflow did not take."""
-        return not self._gave_up and bool(self._ledger.untraced(self._order.namespace, limit=1))
+        return not self._gave_up and self._pending()
+
+    def _pending(self) -> bool:
+        return any(task.well and task.duty.pending() for task in self._tasks)
 
     def _alone(self) -> bool:
         return hasattr(os, "getppid") and os.getppid() != self._order.parent
 
-    def _export_some(self) -> bool:
-        """Export one batch; True when there was one."""
-        from metaclaw_langgraph.tracing.replay import replay
-
-        batch = self._ledger.untraced(self._order.namespace, limit=_BATCH)
-        if not batch:
-            return False
-        try:
-            experiment_id = self._experiment()
-        except Exception as error:  # MLflow raises its own, requests' and the database's
-            return self._unreachable(error)
-        for trajectory in batch:
+    def _turn(self) -> bool:
+        """Every duty whose turn it is does a piece of work; True when there was some."""
+        busy = False
+        for task in self._tasks:
+            if not task.due:
+                continue
             try:
-                trace_id = replay(trajectory, experiment_id)
-                self._check(trace_id)
-            except Exception as error:
-                if not self._reachable():
-                    return self._unreachable(error)
-                self._give_up(trajectory.id, error)
-            else:
-                self._ledger.set_trace(self._order.namespace, trajectory.id, trace_id)
+                busy |= self._do(task)
+            except UnreachableError as error:
+                return self._unreachable(error)
         self._retry = _RETRY_FIRST
-        return True
+        return busy
 
-    def _experiment(self) -> str:
-        if self._experiment_id is None:
-            import mlflow
-
-            _prepare_sqlite(self._order.mlflow_uri)
-            mlflow.set_tracking_uri(self._order.mlflow_uri)
-            name = f"metaclaw/{self._order.namespace}/runs"
-            found = mlflow.get_experiment_by_name(name)
-            self._experiment_id = (
-                found.experiment_id
-                if found
-                else mlflow.create_experiment(name, _artifact_location(self._order))
-            )
-        return self._experiment_id
-
-    def _check(self, trace_id: str) -> None:
-        """MLflow only logs a failed export; asking for the trace tells."""
-        from mlflow.tracing.client import TracingClient
-
-        TracingClient(self._order.mlflow_uri).get_trace_info(trace_id)
-
-    def _reachable(self) -> bool:
-        import mlflow
-
+    def _do(self, task: Task) -> bool:
         try:
-            mlflow.MlflowClient(self._order.mlflow_uri).search_experiments(max_results=1)
-        except Exception as error:
-            _log.warning("MLflow does not answer: %s", error)
+            return task.run()
+        except UnreachableError:
+            raise
+        except Exception as error:  # MLflow raises its own, requests' and the database's
+            self._context.require_reachable(error)
+            self._context.count(f"{task.duty.name} failed", error_text(error))
+            task.put_off()
             return False
-        return True
 
-    def _unreachable(self, error: Exception) -> bool:
-        self._count("unreachable", error)
-        self._experiment_id = None
+    def _unreachable(self, error: UnreachableError) -> bool:
+        """Wait; stay as long as something is pending and somebody wants it."""
+        self._context.count("unreachable", str(error))
         if not self._alone():
             time.sleep(self._retry)
             self._retry = min(self._retry * 2, _RETRY_MOST)
         self._gave_up = self._alone()
-        return not self._gave_up
-
-    def _give_up(self, trajectory_id: str, error: Exception) -> None:
-        self._count("failed", error)
-        self._ledger.set_trace(self._order.namespace, trajectory_id, None, state="failed")
-
-    def _count(self, kind: str, error: Exception) -> None:
-        message = f"{type(error).__name__}: {error}"
-        _log.warning("%s: %s", kind, message)
-        incident = Incident("mlflow", kind, 1, message, datetime.now(UTC))
-        self._ledger.add_incidents(self._order.namespace, [incident])
-
-
-def _artifact_location(order: Order) -> str | None:
-    """Beside a local database; MLflow would take the working directory. A server has its own."""
-    if not order.mlflow_uri.startswith("sqlite:///"):
-        return None
-    return (Path(order.home) / "mlartifacts" / "traces" / order.namespace).as_uri()
-
-
-def _prepare_sqlite(uri: str) -> None:
-    """Write-ahead logging: readers (the UI) and the exporter do not block each other."""
-    if not uri.startswith("sqlite:///"):
-        return
-    import sqlite3
-
-    path = Path(uri.removeprefix("sqlite:///"))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA journal_mode=WAL")
-    connection.close()
+        return not self._gave_up and self._pending()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Starts the exporter process when there is something to export, and not more often."""
+"""Starts the exporter process when there is something for it to do, and not more often."""
 
 from __future__ import annotations
 
@@ -11,22 +11,43 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from filelock import Timeout
 
 from metaclaw_langgraph._private import private_folder
 from metaclaw_langgraph.errors import ConfigError
+from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.tracing.log import exporter_lock, exporter_log, open_log
 
-__all__ = ["ExporterLauncher"]
+if TYPE_CHECKING:
+    from metaclaw_langgraph.config import MetaClawConfig
+
+__all__ = ["ExporterLauncher", "anything_pending"]
 
 _SPACING_FIRST = 1.0
 _SPACING_MOST = 60.0
 
 
+def anything_pending(ledger: Ledger, namespace: str) -> bool:
+    """Whether there are runs or generations that MLflow does not show yet."""
+    runs = ledger.untraced(namespace, limit=1)
+    return bool(runs or ledger.unexported_generations(namespace, 1))
+
+
 class ExporterLauncher:
     """Owns at most one exporter of its namespace; thread-safe."""
+
+    @classmethod
+    def of(cls, config: MetaClawConfig) -> Self:
+        """The launcher for the configured namespace and stores."""
+        return cls(
+            namespace=config.namespace,
+            home=config.home,
+            ledger_url=config.resolved_ledger_url,
+            mlflow_uri=config.resolved_mlflow_uri,
+            redact=config.redact.model_dump(mode="json"),
+        )
 
     def __init__(
         self,

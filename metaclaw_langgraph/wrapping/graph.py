@@ -26,6 +26,8 @@ from metaclaw_langgraph.wrapping.task import TaskFunction, task_of_input
 
 if TYPE_CHECKING:
     from metaclaw_langgraph.config import MetaClawConfig
+    from metaclaw_langgraph.evolving.replay import Replay
+    from metaclaw_langgraph.learning.parts import EvolverLike, JudgeLike
 
     class WrappedGraph(Pregel[Any, Any, Any, Any]):
         """A graph with its runtime: the type that `with_metaclaw` returns."""
@@ -41,6 +43,9 @@ def with_metaclaw(
     config: MetaClawConfig | None = None,
     *,
     task: TaskFunction | None = None,
+    judge: JudgeLike | None = None,
+    evolver: EvolverLike | None = None,
+    replay: Replay | bool = False,
     **settings: Any,
 ) -> WrappedGraph:
     """Wrap a graph so that it learns from its runs; use the result as you used the graph.
@@ -51,9 +56,18 @@ def with_metaclaw(
         config: Settings, if you have built them; else they are read from `metaclaw.toml`, the
             environment and `settings`.
         task: How to find the user's request in the graph's input, if the input is unusual.
+        judge: Who says whether a run was good: your own check, a function of the trajectory that
+            returns a bool, a reward or (reward, what was wrong); a chat model; any `Judge`; or
+            several of these. `judging.model` in the settings names a chat model instead.
+        evolver: The chat model that writes skills, or any `Evolver`; else `evolving.model`, else
+            corrections in words become skills without a model.
+        replay: True if your graph may be run again with a recorded input, without harm: it has no
+            side effects. Skills are then proven by replays before they go live. Or a function of
+            (trajectory, config) that does it in a safe place, and passes the config on.
         **settings: Single settings, for instance `namespace="support-agent"`.
     """
     if isinstance(graph, _Wrapped):
+        _learn_with(graph, judge, evolver, replay, task)
         return graph  # type: ignore[return-value]
     if isinstance(graph, StateGraph):
         graph = graph.compile()
@@ -62,13 +76,41 @@ def with_metaclaw(
             f"with_metaclaw takes a StateGraph, a compiled graph or an @entrypoint, "
             f"not {type(graph).__name__}; pass the graph itself"
         )
-    runtime = runtime_for(config, **settings)
+    runtime = runtime_for(config, begin=False, **settings)
     if runtime.config.hook:
         install_hook()
     cls = _wrapped_class(type(graph), runtime, task or task_of_input)
     wrapped = cls.__new__(cls)
     wrapped.__dict__.update(graph.__dict__, nodes=with_retrieval(graph.nodes))
+    _learn_with(wrapped, judge, evolver, replay, task)
     return wrapped  # type: ignore[return-value]
+
+
+def _learn_with(
+    wrapped: _Wrapped,
+    judge: JudgeLike | None,
+    evolver: EvolverLike | None,
+    replay: Replay | bool,
+    task: TaskFunction | None,
+) -> None:
+    runtime = wrapped.metaclaw
+    if judge is not None or evolver is not None or replay:
+        runtime.learn_with(
+            judge=judge, evolver=evolver, replay=_replay(wrapped, replay), find_task=task
+        )
+    runtime.begin_learning()
+
+
+def _replay(wrapped: Pregel[Any, Any, Any, Any], given: Replay | bool) -> Replay | None:
+    if given is True:
+        from metaclaw_langgraph.evolving.replay import graph_replay
+
+        return graph_replay(wrapped)
+    if given and not callable(given):
+        raise ConfigError(
+            f"replay= takes True, or a function of (trajectory, config), not {type(given).__name__}"
+        )
+    return given or None
 
 
 class _Wrapped(Pregel[Any, Any, Any, Any]):

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from metaclaw_langgraph import with_metaclaw
 from metaclaw_langgraph.cli import app
 from metaclaw_langgraph.config import MetaClawConfig
-from metaclaw_langgraph.ledger import Incident, Ledger, NewSkill
+from metaclaw_langgraph.ledger import Incident, Ledger, NewSkill, Probation
 from metaclaw_langgraph.runtime import Runtime
 from metaclaw_langgraph.tracing.launcher import ExporterLauncher
 from metaclaw_langgraph.types import Retrieved, Skill, Verdict
@@ -91,6 +91,15 @@ def add_skills(ledger: Ledger) -> None:
     ledger.stage_skills("shop", [NewSkill(brief), NewSkill(kind)])
     ids = [brief.id, kind.id]
     ledger.commit_generation("shop", expected=0, add=ids, remove=[], reason="import")
+
+
+def put_on_probation(ledger: Ledger) -> None:
+    """A third skill, withheld from some runs."""
+    skill = Skill("be-calm", "On topic 2", "Breathe.", version=1)
+    ledger.stage_skills("shop", [NewSkill(skill)])
+    ledger.commit_generation(
+        "shop", expected=1, add=[skill.id], reason="t", probation=[Probation(skill.id, 0.2)]
+    )
 
 
 @tool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,10 +17,19 @@ import metaclaw_langgraph
 Run = Callable[..., Any]
 
 
-def test_the_help_names_every_command(run: Run) -> None:
+def test_the_help_names_every_command_in_order(run: Run) -> None:
     text = run("--help").stdout
-    for name in ("demo", "status", "doctor", "skills", "trajectories", "ui"):
-        assert name in text
+    named = re.findall(r"^│ ([a-z]+) ", text, re.MULTILINE)
+    assert named == [
+        "demo",
+        "status",
+        "doctor",
+        "learn",
+        "feedback",
+        "skills",
+        "trajectories",
+        "ui",
+    ]
 
 
 def test_an_unknown_command_is_refused(run: Run) -> None:

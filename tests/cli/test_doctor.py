@@ -17,6 +17,7 @@ from metaclaw_langgraph.cli import _checks
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.skills import chroma
+from tests.cli.stand_in import stand_in
 
 Run = Callable[..., Any]
 
@@ -83,6 +84,22 @@ def test_a_skill_over_the_token_budget_is_a_warning(
     assert "mend: shorten them or raise retrieval.token_budget" in text
     monkeypatch.setenv("METACLAW_RETRIEVAL__TOKEN_BUDGET", "3000")
     assert states(run)[1]["skills"]["state"] == "ok"
+
+
+def test_models_are_made_and_not_called(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METACLAW_TRACING", "false")
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("METACLAW_JUDGING__MODEL", "openai:gpt-5-mini")
+    code, found = states(run)
+    assert (code, found["judging.model"]["state"]) == (1, "broken")
+    detail = found["judging.model"]["detail"]
+    assert detail.startswith("judging.model = 'openai:gpt-5-mini' cannot be used: ")
+    assert found["evolving.model"]["state"] == "optional"
+    with stand_in(monkeypatch, "") as server:
+        code, found = states(run)
+    assert (code, found["judging.model"]["state"]) == (0, "ok")
+    assert server.asked == []
 
 
 def test_a_tracking_uri_that_cannot_be_used_is_named(

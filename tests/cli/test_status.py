@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from metaclaw_langgraph.cli._common import new_console
+from metaclaw_langgraph.cli._common import new_console, when
 from metaclaw_langgraph.cli.status import show_status
 from metaclaw_langgraph.config import MetaClawConfig
 from metaclaw_langgraph.incidents import Incidents
-from metaclaw_langgraph.ledger import Incident, Ledger
+from metaclaw_langgraph.ledger import (
+    DraftRecord,
+    Evolution,
+    Incident,
+    Ledger,
+)
 from metaclaw_langgraph.status import gather_status
-from tests.cli.conftest import START
+from metaclaw_langgraph.types import Skill, Verdict
+from tests.cli.conftest import START, put_on_probation
 
 Run = Callable[..., Any]
 
@@ -52,6 +59,54 @@ def test_for_people_it_says_the_same(run: Run, ledger: Ledger) -> None:
     assert "1 failed, 1 ok" in text
     assert "1 query, 1 support" in text
     assert "past the deadline" in text
+
+
+def test_what_waits_to_be_learnt_is_counted(run: Run, ledger: Ledger) -> None:
+    (ok,) = ledger.trajectories("shop", outcome="ok")
+    (failed,) = ledger.trajectories("shop", outcome="failed")
+    draft = DraftRecord("d1", Skill("be-quick", "d", "b"), "review", None, (), False, "look")
+    ledger.record_evolution("shop", Evolution("e1", "offline", {failed.id: "x"}, (draft,)))
+    put_on_probation(ledger)
+    run_of = ledger.trajectory("shop", ok.id)
+    for id in ("r1", "r2", "r3", "r4"):
+        ledger.add_trajectories([replace(run_of, id=id, role="unjudged")])
+    ledger.judge_failed("shop", "r1", "no answer", lambda tries: datetime.now(UTC))
+    ledger.judge_failed("shop", "r2", "no answer", lambda tries: None)
+    ledger.add_verdict("shop", "r3", Verdict(-1.0, "human"))
+    for id, reward in ((ok.id, 1.0), ("r3", 1.0)):
+        ledger.add_verdict("shop", id, Verdict(reward, "judge"))
+    ledger.add_incidents("shop", [Incident("judge", "failed", 2, "no answer", START)])
+    (shop,) = json.loads(run("status", "--json", "-n", "shop").stdout)["namespaces"]
+    assert (shop["support_waiting"], shop["drafts_waiting"], shop["on_probation"]) == (1, 1, 1)
+    assert shop["judging"] == {"waiting": 1, "retrying": 1, "given_up": 1}
+    assert shop["agreement"] == {"n": 2, "observed": 0.5, "kappa": 0.0}
+    text = run("status", "-n", "shop").stdout
+    for line in (
+        "1 failures wait to be learnt from",
+        "1 drafts wait for you: metaclaw skills review",
+        "1 skills are on probation: metaclaw skills list",
+        "recent runs without a verdict: 1 nobody judged yet, 1 to be judged again, 1 given up",
+        f"the judge failed 2 times, last at {when(START)}: no answer",
+        "the judge agrees with people and verifiers on 50% of the 2 runs that they judged too "
+        "(kappa 0.00)",
+    ):
+        assert f"shop: {line}\n" in text
+
+
+def test_runs_too_old_to_be_judged_do_not_wait(
+    run: Run, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ok,) = ledger.trajectories("shop", outcome="ok")
+    old = replace(ledger.trajectory("shop", ok.id), id="old", role="unjudged", ended_at=START)
+    ledger.add_trajectories([replace(old, started_at=START)])
+    assert "recent runs" not in run("status", "-n", "shop").stdout
+    monkeypatch.setenv("METACLAW_JUDGING__WINDOW", "1000000")
+    assert "recent runs without a verdict: 1 nobody judged yet" in run("status").stdout
+
+
+def test_a_judge_that_works_again_is_not_called_dead(run: Run, ledger: Ledger) -> None:
+    ledger.add_incidents("shop", [Incident("judge", "failed", 2, "no answer", START)])
+    assert "the judge failed" not in run("status").stdout
 
 
 def test_one_namespace_on_demand(run: Run, ledger: Ledger) -> None:

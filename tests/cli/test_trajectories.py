@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from metaclaw_langgraph.ledger import Ledger
-from tests.cli.conftest import TASK
+from metaclaw_langgraph.cli._common import when
+from metaclaw_langgraph.ledger import Evolution, Ledger
+from metaclaw_langgraph.types import SkillHit, Verdict
+from tests.cli.conftest import START, TASK
 
 Run = Callable[..., Any]
 
@@ -38,6 +41,7 @@ def test_the_newest_comes_first(run: Run, ids: dict[str, str]) -> None:
         (["--limit", "1"], ["failed"]),
         (["--outcome", "ok"], ["ok"]),
         (["--role", "query"], ["ok"]),
+        (["--role", "support"], ["failed"]),
         (["--role", "unjudged"], []),
         (["--namespace", "other"], []),
     ],
@@ -101,6 +105,49 @@ def test_a_run_that_called_no_model_is_shown_by_its_input(run: Run, ids: dict[st
     assert "over budget" not in text
     assert re.search(r"^input .*my order", text, re.MULTILINE)
     assert "-1.00 by run: ValueError: no" in text
+
+
+def test_every_verdict_is_shown_with_who_when_and_why(
+    run: Run, ledger: Ledger, ids: dict[str, str]
+) -> None:
+    judged = Verdict(
+        -1.0, "judge", "lost", "m", step_scores=(1.0, None), at=START, origin="mlflow:a1"
+    )
+    ledger.add_verdict("shop", ids["ok"], judged)
+    lines = run("trajectories", "show", ids["ok"]).stdout.splitlines()
+    assert [line.split(" by ")[0] for line in lines if line.startswith("verdict ")] == [
+        f"verdict    {when(START)} +1.00",
+        f"verdict    {when(START)} -1.00",
+    ]
+    assert lines[-3:] == [
+        f"verdict    {when(START)} -1.00 by judge m: lost",
+        "           its steps: +1, ?",
+        "           read from mlflow:a1",
+    ]
+
+
+def test_what_an_evolution_made_of_it_is_shown(
+    run: Run, ledger: Ledger, ids: dict[str, str]
+) -> None:
+    assert "consumed" not in run("trajectories", "show", ids["failed"]).stdout
+    ledger.record_evolution("shop", Evolution("e1", "offline", {ids["failed"]: "rate limit"}))
+    text = run("trajectories", "show", ids["failed"]).stdout
+    assert "role       consumed\n" in text
+    assert text.endswith("consumed   by evolution e1: rate limit\n")
+    found = json.loads(run("trajectories", "show", ids["failed"], "--json").stdout)
+    assert found["consumed"] == {"evolution": "e1", "reason": "rate limit"}
+    found = json.loads(run("trajectories", "show", ids["ok"], "--json").stdout)
+    assert found["consumed"] is None
+
+
+def test_a_skill_that_was_withheld_is_said_to_be(
+    run: Run, ledger: Ledger, ids: dict[str, str]
+) -> None:
+    hit = SkillHit("be-brief@1", 0.5, injected=False, withheld=True)
+    drawn = replace(ledger.trajectory("shop", ids["ok"]), id="drawn", skills=(hit,))
+    ledger.add_trajectories([drawn])
+    text = run("trajectories", "show", "drawn").stdout
+    assert "be-brief@1 (0.50, withheld: on probation)" in text
 
 
 def test_one_is_found_by_the_beginning_of_its_id(run: Run, ids: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.tracing import exporter, log
-from metaclaw_langgraph.tracing.launcher import ExporterLauncher
+from metaclaw_langgraph.tracing.launcher import ExporterLauncher, anything_pending
 from metaclaw_langgraph.types import Trajectory
 from tests.wrapping.conftest import Wrap
 from tests.wrapping.support import (
@@ -109,6 +109,19 @@ def test_failed_starts_are_spaced_out(home: Path, monkeypatch: pytest.MonkeyPatc
         spaces.append(made._not_before - now)
         now = made._not_before
     assert spaces == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_what_waits_to_be_shown(home: Path) -> None:
+    with opened(home) as ledger:
+        assert not anything_pending(ledger, NAMESPACE)
+        ledger.add_trajectories([trajectory()], trace="pending")
+        assert anything_pending(ledger, NAMESPACE)
+        ledger.set_trace(NAMESPACE, "1", "trace")
+        assert not anything_pending(ledger, NAMESPACE)
+        ledger.commit_generation(NAMESPACE, expected=0, reason="nothing new")
+        assert anything_pending(ledger, NAMESPACE)
+        ledger.set_generation_run(NAMESPACE, 1, "run")
+        assert not anything_pending(ledger, NAMESPACE)
 
 
 def test_a_long_log_becomes_the_old_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from metaclaw_langgraph.errors import ConflictError, NotFoundError
 from metaclaw_langgraph.ledger import Interval, Ledger, NewSkill
-from metaclaw_langgraph.types import Skill, Trajectory, Verdict
+from metaclaw_langgraph.types import Json, Skill, Trajectory, Verdict
 
 Build = Callable[..., Trajectory]
 
@@ -63,6 +63,57 @@ def test_a_generation_moves_as_one(ledger: Ledger) -> None:
     assert (oldest.added, oldest.removed) == (("add@1", "sub@1"), ())
     assert [record.generation for record in ledger.generations("agent", 1)] == [2]
     assert [len(record.intervals) for record in ledger.skill_history("agent", "add")] == [1, 1]
+
+
+def test_live_versions_are_found_by_name(ledger: Ledger) -> None:
+    staged = [new("add"), new("add", 2, "Better."), new("sub"), new("mul")]
+    ledger.stage_skills("agent", staged)
+    ledger.commit_generation("agent", expected=0, add=["add@1", "sub@1"], reason="a")
+    ledger.commit_generation("agent", expected=1, add=["add@2"], remove=["add@1"], reason="b")
+    found = ledger.live_versions("agent", ["add", "mul", "div"])
+    assert found == {"add": staged[1].skill}
+    assert ledger.live_versions("other", ["add"]) == {}
+    assert ledger.live_versions("agent", []) == {}
+    records = ledger.live_records("agent")
+    assert [record.skill for record in records] == [staged[1].skill, staged[2].skill]
+    assert {record.source for record in records} == {"import"}
+
+
+def test_a_bump_that_takes_out_what_is_not_live_changes_nothing(ledger: Ledger) -> None:
+    ledger.stage_skills("agent", [new("add"), new("add", 2, "Better.")])
+    ledger.commit_generation("agent", expected=0, add=["add@2"], reason="a")
+    ledger.commit_generation("agent", expected=1, add=["add@2"], remove=["add@1"], reason="b")
+    assert ledger.members("agent", 2) == ["add@2"]
+    assert ledger.generations("agent", 1)[0].added == ()
+    with pytest.raises(ValueError, match="add@1 and add@2 cannot both be live"):
+        ledger.commit_generation("agent", expected=2, add=["add@1", "add@2"], reason="c")
+    with pytest.raises(NotFoundError, match="no skill 'add'"):
+        ledger.commit_generation("agent", expected=2, add=["add"], reason="d")
+
+
+def test_a_generation_has_its_details_and_its_run(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary = "canary-value-of-the-test"
+    monkeypatch.setenv("CANARY_TOKEN", canary)
+    ledger.stage_skills("agent", [new("add"), new("sub")])
+    details: dict[str, Json] = {"gate": {"wins": 3}, "said": canary}
+    ledger.commit_generation("agent", expected=0, add=["add@1"], reason=canary, details=details)
+    ledger.commit_generation("agent", expected=1, add=["sub@1"], remove=["add@1"], reason="b")
+    ledger.rollback_generation("agent", 1, "c")
+    waiting = ledger.unexported_generations("agent", 2)
+    assert [(one.generation, one.added, one.removed) for one in waiting] == [
+        (1, ("add@1",), ()),
+        (2, ("sub@1",), ("add@1",)),
+    ]
+    assert waiting[0].details == {"gate": {"wins": 3}, "said": "[redacted:environment]"}
+    assert canary not in waiting[0].reason
+    ledger.set_generation_run("agent", 1, "run-1")
+    ledger.set_generation_run("agent", 2, None, "failed")
+    assert [one.generation for one in ledger.unexported_generations("agent", 9)] == [3]
+    assert [one.run_id for one in ledger.generations("agent")] == [None, None, "run-1"]
+    with pytest.raises(NotFoundError, match="no generation 4"):
+        ledger.set_generation_run("agent", 4, "run-4")
 
 
 def test_a_rollback_is_a_new_generation(ledger: Ledger) -> None:

@@ -40,6 +40,10 @@ class Known:
     generation: int | None
     verdicts: list[Verdict] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        if self.outcome == "failed":
+            self.verdicts.append(Verdict(-1.0, "run"))
+
     def reward(self) -> float | None:
         counted = [
             (RANK.index(verdict.source), order, verdict.reward)

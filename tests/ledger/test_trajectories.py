@@ -9,16 +9,53 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from metaclaw_langgraph.errors import NotFoundError
-from metaclaw_langgraph.ledger import Ledger
-from metaclaw_langgraph.types import Trajectory, Verdict
+from metaclaw_langgraph.ledger import DraftDecision, Evolution, Ledger, Probation
+from metaclaw_langgraph.types import SkillHit, Trajectory, Verdict
 
 Build = Callable[..., Trajectory]
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def test_a_trajectory_comes_back_as_it_was(ledger: Ledger, trajectory: Build) -> None:
     stored = trajectory("t1", outcome="failed", error="ValueError: no", generation=3, adapter="v2")
     assert ledger.add_trajectories([stored]) == 1
-    assert ledger.trajectory("agent", "t1") == stored
+    assert ledger.trajectory("agent", "t1") == replace(stored, role="support")
+
+
+def test_a_skill_that_was_withheld_comes_back_so(ledger: Ledger, trajectory: Build) -> None:
+    hits = (SkillHit("a@1", 0.5, False, withheld=True), SkillHit("b@1", 0.25, True))
+    ledger.add_trajectories([trajectory("t", skills=hits)])
+    assert ledger.trajectory("agent", "t").skills == hits
+    assert ledger.trajectories("agent")[0].skills == hits
+
+
+def test_what_failed_is_support_at_once(ledger: Ledger, trajectory: Build) -> None:
+    runs = [
+        trajectory("ok"),
+        trajectory("raised", outcome="failed", error="ValueError: no"),
+        trajectory("silent", outcome="failed", error=None),
+        trajectory("stopped", outcome="cancelled", error="stopped"),
+    ]
+    assert ledger.add_trajectories([*runs, runs[1]]) == 4
+    assert ledger.add_trajectories(runs) == 0
+    found = {one.id: (one.role, one.reward) for one in ledger.trajectories("agent")}
+    assert found["raised"] == found["silent"] == ("support", -1.0)
+    assert found["ok"] == found["stopped"] == ("unjudged", None)
+    (given,) = ledger.verdicts("agent", "raised")
+    assert (given.reward, given.source, given.reason) == (-1.0, "run", "ValueError: no")
+    (given,) = ledger.verdicts("agent", "silent")
+    assert given.reason == "failed"
+    assert ledger.verdicts("agent", "ok") == ledger.verdicts("agent", "stopped") == []
+    assert ledger.add_verdict("agent", "raised", Verdict(1.0, "human")) == "query"
+
+
+def test_a_failed_run_that_is_stored_again_is_not_judged_again(
+    ledger: Ledger, trajectory: Build
+) -> None:
+    ledger.add_trajectories([trajectory("t")])
+    assert ledger.add_trajectories([trajectory("t", outcome="failed")]) == 0
+    assert ledger.verdicts("agent", "t") == []
+    assert ledger.trajectory("agent", "t").role == "unjudged"
 
 
 def test_adding_again_changes_nothing(ledger: Ledger, trajectory: Build) -> None:
@@ -70,6 +107,48 @@ def test_the_latest_trajectory_is_found_by_its_marks(ledger: Ledger, trajectory:
     assert ledger.find_trajectory("agent", thread_id="thread-1") == "a"
     assert ledger.find_trajectory("agent", run_id="run-a") == "a"
     assert ledger.find_trajectory("agent", id="b", thread_id="thread-1") is None
+
+
+def test_a_trajectory_is_found_by_its_trace(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories([trajectory("a", trace_id="tr-1"), trajectory("b")])
+    ledger.set_trace("agent", "b", "tr-2")
+    assert ledger.find_by_trace("agent", "tr-1") == "a"
+    assert ledger.find_by_trace("agent", "tr-2") == "b"
+    assert ledger.find_by_trace("agent", "tr-3") is None
+    assert ledger.find_by_trace("other", "tr-1") is None
+
+
+def test_the_run_before_in_the_same_thread(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories(
+        [
+            trajectory("a", minute=1),
+            trajectory("c", minute=2),
+            trajectory("b", minute=2),
+            trajectory("else", minute=3, thread_id="thread-2"),
+            trajectory("none", minute=3, thread_id=None),
+            trajectory("d", minute=4),
+            trajectory("a0", minute=1, namespace="other"),
+        ]
+    )
+    before = {id: ledger.previous_in_thread("agent", id) for id in ("a", "b", "c", "d", "none")}
+    assert {id: run.id for id, run in before.items() if run} == {"b": "a", "c": "b", "d": "c"}
+    with pytest.raises(NotFoundError, match="no trajectory 'x'"):
+        ledger.previous_in_thread("agent", "x")
+
+
+def test_when_threads_were_last_active(ledger: Ledger, trajectory: Build) -> None:
+    late = trajectory("b", minute=5)
+    ledger.add_trajectories(
+        [
+            trajectory("a", minute=1),
+            late,
+            trajectory("c", minute=9, thread_id="thread-2"),
+            trajectory("d", minute=9, namespace="other"),
+        ]
+    )
+    found = ledger.last_active("agent", ["thread-1", "thread-3"])
+    assert found == {"thread-1": late.ended_at}
+    assert ledger.last_active("agent", []) == {}
 
 
 def test_times_keep_their_instant_and_come_out_in_utc(ledger: Ledger, trajectory: Build) -> None:
@@ -137,6 +216,36 @@ def test_without_a_namespace_nothing_is_read_or_written(ledger: Ledger, trajecto
         lambda: ledger.put_vectors("", "e", {}),
         lambda: ledger.add_incidents("", []),
         lambda: ledger.incidents(""),
+        lambda: ledger.find_by_trace("", "tr"),
+        lambda: ledger.previous_in_thread("", "t"),
+        lambda: ledger.last_active("", ["thread-1"]),
+        lambda: ledger.last_verdict(""),
+        lambda: ledger.live_versions("", []),
+        lambda: ledger.live_records(""),
+        lambda: ledger.skill_counts(""),
+        lambda: ledger.unjudged("", since=NOON, now=NOON, limit=1),
+        lambda: ledger.judge_failed("", "t", "no", lambda tries: None),
+        lambda: ledger.judging_counts("", since=NOON),
+        lambda: ledger.agreements(""),
+        lambda: ledger.failures("", limit=1),
+        lambda: ledger.successes("", limit=1),
+        lambda: ledger.record_evolution("", Evolution("e", "offline", {})),
+        lambda: ledger.evolutions(""),
+        lambda: ledger.consumption("", "t"),
+        lambda: ledger.drafts(""),
+        lambda: ledger.draft("", "d"),
+        lambda: ledger.decide_draft("", DraftDecision("d", "rejected", "me", "no")),
+        lambda: ledger.probations(""),
+        lambda: ledger.trials("", "a@1"),
+        lambda: ledger.close_probation("", Probation("a@1", 0.5, state="kept")),
+        lambda: ledger.drain_query("", "r"),
+        lambda: ledger.finish_training("", "r"),
+        lambda: ledger.abort_training("", "r"),
+        lambda: ledger.training_runs(""),
+        lambda: ledger.acquire_lease("", "n", "h", 1),
+        lambda: ledger.release_lease("", "n", "h"),
+        lambda: ledger.unexported_generations("", 1),
+        lambda: ledger.set_generation_run("", 1, "r"),
     ]
     for call in calls:
         with pytest.raises(ValueError, match="a namespace is needed"):

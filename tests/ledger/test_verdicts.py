@@ -89,3 +89,37 @@ def test_an_unknown_source_or_trajectory_is_refused(ledger: Ledger, trajectory: 
         ledger.add_verdict("agent", "t", Verdict(1.0, "crowd"))  # type: ignore[arg-type]
     with pytest.raises(NotFoundError, match="no trajectory 'x'"):
         ledger.add_verdict("agent", "x", Verdict(1.0, "human"))
+
+
+def test_a_verdict_from_one_origin_counts_once(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories([trajectory("t"), trajectory("u"), trajectory("t", namespace="other")])
+    bad = Verdict(-1.0, "human", "no", origin="assessment-1")
+    assert ledger.add_verdict("agent", "t", bad) == "support"
+    assert ledger.add_verdict("agent", "t", Verdict(1.0, "human")) == "query"
+    again = Verdict(-0.5, "human", "still no", origin="assessment-1")
+    assert ledger.add_verdict("agent", "t", again) == "query"
+    assert [(v.reward, v.origin) for v in ledger.verdicts("agent", "t")] == [
+        (-1.0, "assessment-1"),
+        (1.0, None),
+    ]
+    assert ledger.add_verdict("agent", "u", bad) == "support"
+    assert ledger.add_verdict("other", "t", bad) == "support"
+    changed = Verdict(-1.0, "human", origin="assessment-2")
+    assert ledger.add_verdict("agent", "t", changed) == "support"
+
+
+def test_steps_that_nobody_scored_stay_so(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories([trajectory("t")])
+    ledger.add_verdict("agent", "t", Verdict(1.0, "judge", step_scores=(None, 1.0, None)))
+    assert ledger.verdicts("agent", "t")[0].step_scores == (None, 1.0, None)
+
+
+def test_the_last_verdict_has_a_number_that_grows(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories([trajectory("t"), trajectory("t", namespace="other")])
+    assert ledger.last_verdict("agent") == 0
+    ledger.add_verdict("agent", "t", Verdict(1.0, "judge"))
+    first = ledger.last_verdict("agent")
+    ledger.add_verdict("other", "t", Verdict(1.0, "judge"))
+    assert ledger.last_verdict("agent") == first > 0
+    ledger.add_trajectories([trajectory("u", outcome="failed")])
+    assert ledger.last_verdict("agent") > first

@@ -15,6 +15,7 @@ from metaclaw_langgraph.cli import app
 from tests.skills.conftest import write_skill
 
 Run = Callable[..., Any]
+NEVER_USED = {"found": 0, "injected": 0, "withheld": 0, "helped": 0, "hurt": 0}
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def test_import_list_show_export(run: Run, folder: Path, tmp_path: Path) -> None
         "namespace": "default",
         "generation": 1,
         "skills": [
-            {"name": "bake-bread", "version": 1, "description": "How to bake-bread"},
-            {"name": "undo-commit", "version": 1, "description": "How to undo-commit"},
+            {"name": name, "version": 1, "description": f"How to {name}", "counts": NEVER_USED}
+            for name in ("bake-bread", "undo-commit")
         ],
     }
     shown = run("show", "bake-bread").stdout
@@ -78,22 +79,43 @@ def test_a_refused_file_is_named_with_its_line(run: Run, folder: Path) -> None:
     assert [(one["path"], one["line"]) for one in report["refused"]] == [(str(bad), 4)]
 
 
-def test_versions_history_removal_and_rollback(run: Run, folder: Path) -> None:
+def test_versions_log_retirement_and_rollback(run: Run, folder: Path) -> None:
     run("import", folder)
     write_skill(folder, "bake-bread", body="Knead longer.")
     assert "1 updated" in run("import", folder).stdout
     assert "Knead longer." in run("show", "bake-bread").stdout
     assert "Knead.\n" in run("show", "bake-bread", "--version", "1").stdout
-    assert run("remove", "undo-commit").stdout == "removed 1; generation 3\n"
+    assert run("retire", "undo-commit", "--reason", "old").stdout == "retired 1; generation 3\n"
     assert run("rollback", "1").stdout == "generation 4 has the skills of generation 1\n"
     assert "Knead.\n" in run("show", "bake-bread").stdout
-    records = json.loads(run("history", "--json").stdout)
+    records = json.loads(run("log", "--json").stdout)
     assert [one["generation"] for one in records] == [4, 3, 2, 1]
     assert records[2]["added"] == ["bake-bread@2"]
     assert records[2]["removed"] == ["bake-bread@1"]
-    table = run("history", "--limit", "1").stdout
+    assert records[1]["reason"] == "old"
+    table = run("log", "--limit", "1").stdout
     assert "rollback to generation 1" in table
-    assert "removal" not in table
+    assert "old" not in table
+
+
+def test_the_diff_of_two_generations(run: Run, folder: Path) -> None:
+    run("import", folder)
+    write_skill(folder, "bake-bread", body="Knead longer.")
+    run("import", folder)
+    run("retire", "undo-commit")
+    changed = run("diff", "1", "2").stdout
+    assert "--- a/bake-bread/SKILL.md\tbake-bread@1\n" in changed
+    assert "\n-Knead.\n+Knead longer.\n" in changed
+    assert "undo-commit" not in changed
+    assert "+++ /dev/null" in run("diff", "2").stdout
+    same = run("diff", "3")
+    assert (same.exit_code, same.stdout) == (0, "")
+    assert same.stderr == "generations 3 and 3 have the same skills\n"
+
+
+@pytest.mark.parametrize("old", ["history", "remove"])
+def test_the_old_names_are_gone(run: Run, old: str) -> None:
+    assert run(old).exit_code == 2
 
 
 def test_reindex_rebuilds_what_was_deleted(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -126,9 +148,11 @@ def test_namespaces_are_apart(run: Run, folder: Path) -> None:
     [
         (("import", "nowhere"), "nowhere is not a folder"),
         (("show", "nothing"), "no skill 'nothing'"),
-        (("remove", "nothing"), "no active skill 'nothing'"),
+        (("retire", "nothing"), "no active skill 'nothing'"),
         (("export", "out", "nothing"), "no active skill 'nothing'"),
         (("rollback", "7"), "no generation 7"),
+        (("diff", "7"), "no generation 7"),
+        (("diff", "0", "7"), "no generation 7"),
         (("list", "--namespace", "Not OK"), "Not OK"),
     ],
 )

@@ -147,7 +147,7 @@ def test_show_gives_the_active_version_or_the_one_asked_for(library: SkillLibrar
     library.rollback(1)
     assert library.show("a").skill.body == "One."
     assert library.show("a", 2).skill.body == "Two."
-    library.remove(["a"])
+    library.retire(["a"])
     assert library.show("a").skill.body == "Two."
     with pytest.raises(NotFoundError, match="it has 1, 2"):
         library.show("a", 3)
@@ -197,10 +197,10 @@ def test_an_export_onto_something_else_than_a_file_is_refused(
 
 def test_removing_and_rolling_back(library: SkillLibrary) -> None:
     put(library, skill("a"), skill("b"))
-    assert library.remove(["a", "a"]) == 2
+    assert library.retire(["a", "a"]) == 2
     assert [one.id for one in library.active()] == ["b@1"]
     with pytest.raises(NotFoundError, match="no active skill 'a'"):
-        library.remove(["b", "a"])
+        library.retire(["b", "a"])
     assert library.rollback(1) == 3
     assert [one.id for one in library.active()] == ["a@1", "b@1"]
     with pytest.raises(NotFoundError, match="no generation 9"):

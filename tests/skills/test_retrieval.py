@@ -61,7 +61,7 @@ def test_a_generation_without_members_is_not_embedded(
     library: SkillLibrary, retriever: Retrieve, embedder: WordEmbedder
 ) -> None:
     put(library, BREAD)
-    library.remove(["bake-bread"])
+    library.retire(["bake-bread"])
     assert retriever().retrieve("bake bread") == Retrieved(2, (), "")
     assert embedder.queries == []
 
@@ -131,7 +131,7 @@ def test_a_rollback_retrieves_the_same_lists(library: SkillLibrary, retriever: R
 
     before = lists(one)
     put(library, *(skill(f"bake-{n}", f"bake other bread {n}") for n in range(0, 20, 2)))
-    library.remove(["bake-1", "bake-3"])
+    library.retire(["bake-1", "bake-3"])
     assert lists(one) != before
     library.rollback(1)
     assert lists(one) == before
@@ -145,7 +145,7 @@ def test_rows_of_older_generations_never_show(library: SkillLibrary, retriever: 
     one = retriever(top_k=2, min_score=-1)
     one.warm()
     assert len(one.retrieve("bake bread").hits) == 2
-    library.remove([f"bake-{n}" for n in range(199)])
+    library.retire([f"bake-{n}" for n in range(199)])
     found = one.retrieve("bake bread")
     assert sorted(ids(found)) == ["bake-199@1", "undo-commit@1"]
 

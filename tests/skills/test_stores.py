@@ -92,7 +92,7 @@ def test_a_snapshot_whose_rows_may_be_gone_is_given_up(
     index = open_index(ledger, embedder, NAMESPACE, tmp_path)
     first = index.sync(1)
     task = embedder.embed_query("how to")
-    second = index.sync(library.remove(["a"]))
+    second = index.sync(library.retire(["a"]))
     found = index.search(first, task, 5, -1)
     assert found is not None
     assert {match.id for match in found} == {"a@1", "b@1"}

@@ -26,6 +26,7 @@ from tests.wrapping.support import (
     ask,
     closed_port,
     conversation,
+    eventually,
     exporter_of,
     run_python,
     stored,
@@ -201,6 +202,16 @@ def test_nothing_is_pending_and_nothing_went_wrong(traced: Traced) -> None:
     assert [one for one in ledger.incidents("shop") if one.part == "mlflow"] == []
 
 
+def test_the_generation_that_the_runs_had_is_shown_too(traced: Traced) -> None:
+    from mlflow import MlflowClient
+
+    ledger = traced.runtime._store.ledger()
+    (generation,) = ledger.generations("shop")
+    run_id = generation.run_id or eventually(lambda: ledger.generations("shop")[0].run_id, 60)
+    run = MlflowClient(f"sqlite:///{traced.home / 'mlflow.db'}").get_run(run_id)
+    assert run.info.run_name == "generation 1"
+
+
 def test_the_app_does_not_import_mlflow(tmp_path: Path) -> None:
     code = """
 import sys
@@ -234,6 +245,6 @@ def test_the_users_own_mlflow_is_left_alone(traced: Traced, wrap: Wrap) -> None:
         assert run.info.experiment_id == mine
         assert mlflow.MlflowClient(own).search_traces(locations=[mine]) == []
         names = {one.name for one in mlflow.MlflowClient(own).search_experiments()}
-        assert names == {"Default", "mine", "metaclaw/shop/runs"}
+        assert names - {"metaclaw/shop/skills"} == {"Default", "mine", "metaclaw/shop/runs"}
     finally:
         mlflow.set_tracking_uri(before)

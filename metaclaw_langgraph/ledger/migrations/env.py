@@ -9,7 +9,7 @@ from __future__ import annotations
 from alembic import context
 
 from metaclaw_langgraph.ledger.migrate import VERSION_TABLE
-from metaclaw_langgraph.ledger.schema import metadata
+from metaclaw_langgraph.ledger.schema_learning import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,0 +1,402 @@
+"""An evolution: from gathered failures to a new generation, in one transaction at the end.
+
+    failures ─► do-not-learn ─► drafts ─► guard ─► place in the library ─► review?
+             ─► gate (or probation) ─► generation g+1: the skills, the failures consumed
+
+Killed anywhere before the end, nothing has happened: the failures still wait. What became of each
+draft, and why, is stored with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
+
+from metaclaw_langgraph.config import EvolvingConfig
+from metaclaw_langgraph.errors import ConflictError
+from metaclaw_langgraph.evolving.base import Draft, Evolver
+from metaclaw_langgraph.evolving.consolidation import Consolidation, consolidate
+from metaclaw_langgraph.evolving.duplicates import (
+    EVOLVED,
+    Duplicate,
+    Shelf,
+    apart,
+    least_useful,
+    names_for,
+    our_records,
+    placed,
+)
+from metaclaw_langgraph.evolving.gate import Gate, GateReport
+from metaclaw_langgraph.evolving.grounding import Grounding, holds_tool_results
+from metaclaw_langgraph.evolving.guard import Finding, Guard
+from metaclaw_langgraph.evolving.offline import OfflineEvolver
+from metaclaw_langgraph.evolving.replay import Replayer
+from metaclaw_langgraph.learning.timed import StoppedError, Timed
+from metaclaw_langgraph.ledger import (
+    DraftRecord,
+    DraftState,
+    Evolution,
+    Failure,
+    Ledger,
+    Probation,
+)
+from metaclaw_langgraph.skills.library import Change, Record, SkillLibrary
+from metaclaw_langgraph.skills.search import SkillSearch
+from metaclaw_langgraph.types import Json, Skill, Trajectory
+from metaclaw_langgraph.wrapping.run import new_id
+
+__all__ = ["EvolutionReport", "Evolving"]
+
+T = TypeVar("T")
+
+_RELATED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class EvolutionReport:
+    """What one evolution did."""
+
+    id: str
+    consumed: int
+    drafts: tuple[DraftRecord, ...]
+    generation: int | None
+    """The new generation, if one was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A draft and what the pipeline made of it."""
+
+    draft: Draft
+    state: DraftState
+    reason: str
+    untrusted: bool = False
+    findings: tuple[Finding, ...] = ()
+    gate: GateReport | None = None
+    probation: bool = False
+    old: str | None = None
+    """The live version that it was written to replace."""
+
+    def record(self, ids: Mapping[str, str]) -> DraftRecord:
+        skill = self.draft.skill
+        live = self.state == "live"
+        return DraftRecord(
+            id=new_id(),
+            # What the guard refuses is not kept: the text may be the harm.
+            skill=replace(skill, body="", description="") if self.state == "refused" else skill,
+            state=self.state,
+            replaces=self.draft.replaces,
+            origin=self.draft.origin,
+            untrusted=self.untrusted,
+            reason=self.reason,
+            evidence=self.evidence(),
+            skill_id=ids.get(skill.name) if live else None,
+        )
+
+    def evidence(self) -> dict[str, Json]:
+        found: dict[str, Json] = {"why": self.draft.reason}
+        if self.findings:
+            found["guard"] = [
+                {
+                    "kind": one.kind,
+                    "severity": one.severity,
+                    "line": one.line,
+                    # What the guard refuses is not kept, nor is what it quotes of it.
+                    "detail": "" if self.state == "refused" else one.detail,
+                }
+                for one in self.findings
+            ]
+        if self.gate is not None:
+            found["gate"] = self.gate.to_json()
+        if self.state == "live":
+            found["probation"] = self.probation
+        return found
+
+
+class Evolving:
+    """Evolves the skills of one namespace."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        library: SkillLibrary,
+        search: SkillSearch,
+        evolver: Evolver,
+        config: EvolvingConfig,
+        *,
+        guard: Guard,
+        timed: Timed,
+        replayer: Replayer | None = None,
+    ) -> None:
+        self._ledger = ledger
+        self._library = library
+        self._search = search
+        self._evolver = evolver
+        self._config = config
+        self._guard = guard
+        self._timed = timed
+        self._replayer = replayer
+        self._grounding = Grounding(search.embedder)
+        self._namespace = library.namespace
+
+    def evolve(self, failures: Sequence[Failure]) -> EvolutionReport:
+        """Learn from these failures. Raises when the evolver fails; the failures then wait."""
+        outcomes: list[_Outcome] = []
+        winners: dict[str, _Outcome] = {}
+        left: set[str] = set()
+        for some in _by_trust(failures):
+            gate = self._gate()
+            drafts, most = self._drafts(some), self._config.max_drafts
+            for draft in drafts[:most]:
+                outcome = self._try(draft, some, gate, winners)
+                outcomes.append(outcome)
+                if outcome.state == "live":
+                    winners[outcome.draft.skill.name] = outcome
+            left |= _origins(drafts[most:]) - _origins(drafts[:most])  # for the next evolution
+        taken = [one for one in failures if one.trajectory.id not in left]
+        return self._commit(taken, outcomes, winners)
+
+    def consolidate(self) -> Consolidation:
+        """Merge near-duplicates among the skills that were written here."""
+        return consolidate(
+            self._ledger,
+            self._library,
+            self._search,
+            self._merge,
+            self._guard,
+            least=self._config.duplicate_score,
+            holdout=self._config.holdout,
+        )
+
+    def _drafts(self, failures: Sequence[Failure]) -> Sequence[Draft]:
+        related: dict[str, Skill] = {}
+        for failure in failures:
+            for skill in self._search.for_task(failure.trajectory.task or "", _RELATED):
+                related.setdefault(skill.name, skill)
+        return self._ask(lambda: self._evolver.draft(failures, list(related.values())))
+
+    def _try(
+        self,
+        draft: Draft,
+        failures: Sequence[Failure],
+        gate: Gate | None,
+        winners: Mapping[str, _Outcome],
+    ) -> _Outcome:
+        findings = self._guard.check(draft.skill)
+        if refused := _refused(draft, findings):
+            return refused
+        shelf = Shelf(self._search, [one.draft.skill for one in winners.values()])
+        taken = self._taken(draft, winners)
+        old = {name: skill.id for name, skill in taken.items()}
+
+        def merge(one: Skill, other: Skill) -> Skill:
+            old[one.name] = one.id
+            return self._merge(one, other)
+
+        put = placed(draft, shelf, merge, self._config.duplicate_score, taken)
+        if isinstance(put, Duplicate):
+            reason = f"{put.of} says the same (similarity {put.score:.2f})"
+            return _Outcome(draft, "duplicate", reason, findings=findings)
+        if put.skill.body != draft.skill.body:
+            merged = self._guard.check(put.skill)  # a merged text is a new text
+            if _refused(put, merged):
+                put = apart(draft, taken)  # too much for one skill
+            else:
+                findings = merged
+        untrusted = self._grounding.untrusted(draft, failures, self._replaced(put))
+        if waits := self._waits(findings, untrusted):
+            return _Outcome(put, "review", waits, untrusted is not None, findings)
+        outcome = self._prove(put, failures, gate, untrusted is not None, findings)
+        before = winners.get(put.skill.name)
+        return replace(outcome, old=before.old if before else old.get(put.skill.name))
+
+    def _prove(
+        self,
+        draft: Draft,
+        failures: Sequence[Failure],
+        gate: Gate | None,
+        untrusted: bool,
+        findings: tuple[Finding, ...],
+    ) -> _Outcome:
+        report = self._gated(draft, failures, gate)
+        if report is None or report.won is None:
+            reason = report.reason if report else "its tasks cannot be replayed"
+            on_trial = f"on probation: {reason}"
+            return _Outcome(draft, "live", on_trial, untrusted, findings, report, probation=True)
+        state: DraftState = "live" if report.won else "lost"
+        return _Outcome(draft, state, report.reason, untrusted, findings, report)
+
+    def _gate(self) -> Gate | None:
+        if self._replayer is None:
+            return None
+        return Gate(
+            self._search,
+            self._replayer.passed,
+            repeats=self._config.gate_repeats,
+            successes=self._config.gate_successes,
+        )
+
+    def _gated(
+        self, draft: Draft, failures: Sequence[Failure], gate: Gate | None
+    ) -> GateReport | None:
+        if gate is None:
+            return None
+        tasks = [one.trajectory for one in failures if one.trajectory.id in draft.origin]
+        own = [trajectory for trajectory in tasks if self._replayable(trajectory)]
+        if not own:
+            return None
+        return gate.try_draft(draft.skill, draft.replaces, own, self._successes())
+
+    def _successes(self) -> Iterator[Trajectory]:
+        for success in self._ledger.successes(self._namespace, limit=50):
+            if self._replayable(success.trajectory):
+                yield success.trajectory
+
+    def _replayable(self, trajectory: Trajectory) -> bool:
+        """What it was given is all that it knew: not a later turn of a thread with a memory."""
+        if not trajectory.task or trajectory.outcome not in ("ok", "failed"):
+            return False
+        return self._ledger.previous_in_thread(self._namespace, trajectory.id) is None
+
+    def _waits(self, findings: Sequence[Finding], untrusted: str | None) -> str | None:
+        """Why a person has to look at it first; None when nobody has to."""
+        if findings:
+            return f"the guard asks: {', '.join(sorted({one.kind for one in findings}))}"
+        if self._config.review == "always":
+            return "every draft is reviewed"
+        return untrusted if self._config.review == "untrusted" else None
+
+    def _merge(self, old: Skill, new: Skill) -> Skill:
+        """By the evolver; when it cannot, the texts are put together line by line."""
+        try:
+            return self._ask(lambda: self._evolver.merge(old, new))
+        except StoppedError:
+            raise
+        except Exception:
+            return OfflineEvolver().merge(old, new)
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        return self._timed.call(self._config.timeout, call, f"the evolver {self._evolver.name}")
+
+    def _taken(self, draft: Draft, winners: Mapping[str, _Outcome]) -> dict[str, Skill]:
+        """The skills that have the names that the draft may be given, up to one that is free."""
+        taken = {name: one.draft.skill for name, one in winners.items()}
+        number, free = 10, False
+        while not free:
+            names = list(islice(names_for(draft.skill.name), number))
+            live = self._ledger.live_versions(
+                self._namespace, [*names, draft.replaces or draft.skill.name]
+            )
+            taken = {**live, **taken}
+            free = not taken.keys() >= set(names)
+            number *= 10
+        return taken
+
+    def _replaced(self, draft: Draft) -> list[Skill]:
+        if draft.replaces is None:
+            return []
+        return list(self._ledger.live_versions(self._namespace, [draft.replaces]).values())
+
+    def _commit(
+        self,
+        failures: Sequence[Failure],
+        outcomes: Sequence[_Outcome],
+        winners: Mapping[str, _Outcome],
+    ) -> EvolutionReport:
+        id = new_id()
+        consumed = {one.trajectory.id: _fate(one, outcomes) for one in failures}
+        drafts: tuple[DraftRecord, ...] = ()
+
+        def record(ids: Mapping[str, str]) -> Record:
+            nonlocal drafts
+            self._refuse_changed(winners)
+            drafts = tuple(outcome.record(ids) for outcome in outcomes)
+            return Record(
+                details=self._details(id, consumed, winners),
+                evolution=Evolution(id, self._evolver.name, consumed, drafts),
+                probation=[
+                    Probation(ids[name], self._config.holdout, one.old)
+                    for name, one in winners.items()
+                    if one.probation
+                ],
+            )
+
+        change: Change | None = None
+        if winners:
+            change = self._library.put(
+                [one.draft.skill for one in winners.values()],
+                reason=f"learned {', '.join(winners)} from {len(consumed)} failures",
+                source=EVOLVED,
+                provenance={"evolution": id, "trajectories": sorted(consumed)},
+                retire=self._surplus(winners),
+                record=record,
+            )
+        if change is not None and (change.added or change.updated):
+            return EvolutionReport(id, len(consumed), drafts, change.generation)
+        live = change.unchanged if change else ()  # somebody else has just put the same text
+        drafts = tuple(one.record({i.rpartition("@")[0]: i for i in live}) for one in outcomes)
+        evolution = Evolution(id, self._evolver.name, consumed, drafts)
+        self._ledger.record_evolution(self._namespace, evolution)
+        return EvolutionReport(id, len(consumed), drafts, None)
+
+    def _refuse_changed(self, winners: Mapping[str, _Outcome]) -> None:
+        """Nothing that was not known when the drafts were placed is replaced."""
+        live = self._ledger.live_versions(self._namespace, winners)
+        for name, one in winners.items():
+            if (live[name].id if name in live else None) != one.old:
+                raise ConflictError(f"skill {name!r} was changed while its next version was made")
+
+    def _details(
+        self, id: str, consumed: Mapping[str, str], winners: Mapping[str, _Outcome]
+    ) -> dict[str, Json]:
+        return {
+            "source": EVOLVED,
+            "evolver": self._evolver.name,
+            "evolution": id,
+            "consumed": len(consumed),
+            "skills": {name: one.reason for name, one in winners.items()},
+            "gate": {name: one.gate.to_json() for name, one in winners.items() if one.gate},
+        }
+
+    def _surplus(self, winners: Mapping[str, _Outcome]) -> list[str]:
+        """Whom to retire so that the library stays within its limit."""
+        new = [name for name, one in winners.items() if one.old is None]
+        size = len(self._search.index.snapshot.members)
+        over = size + len(new) - self._config.library_limit
+        if over <= 0:
+            return []
+        records = [
+            record
+            for record in our_records(self._ledger, self._namespace)
+            if record.skill.name not in winners
+        ]
+        return least_useful(records, self._ledger.skill_counts(self._namespace), over)
+
+
+def _origins(drafts: Sequence[Draft]) -> set[str]:
+    return {id for draft in drafts for id in draft.origin}
+
+
+def _by_trust(failures: Sequence[Failure]) -> list[list[Failure]]:
+    """Runs with tool results apart: one of them must not make the others' lessons wait."""
+    parts: tuple[list[Failure], list[Failure]] = ([], [])
+    for failure in failures:
+        parts[holds_tool_results(failure.trajectory)].append(failure)
+    return [part for part in parts if part]
+
+
+def _refused(draft: Draft, findings: tuple[Finding, ...]) -> _Outcome | None:
+    kinds = sorted({one.kind for one in findings if one.severity == "refuse"})
+    if not kinds:
+        return None
+    return _Outcome(
+        draft, "refused", f"refused by the guard: {', '.join(kinds)}", findings=findings
+    )
+
+
+def _fate(failure: Failure, outcomes: Sequence[_Outcome]) -> str:
+    """Why a failure counts as consumed."""
+    mine = [one for one in outcomes if failure.trajectory.id in one.draft.origin]
+    return ", ".join(f"{one.draft.skill.name}: {one.state}" for one in mine) or "nothing to learn"

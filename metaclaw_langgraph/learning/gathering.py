@@ -1,0 +1,107 @@
+"""Gathering the support set: which failures one evolution is made from, and when it is time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from metaclaw_langgraph.config import EvolvingConfig
+from metaclaw_langgraph.evolving.base import Evolver
+from metaclaw_langgraph.evolving.rules import do_not_learn
+from metaclaw_langgraph.ledger import Evolution, Failure, Ledger
+from metaclaw_langgraph.wrapping.run import new_id
+
+__all__ = ["Gathered", "Gathering"]
+
+_LOOKED_AT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The failures to learn from now; none when it is not time yet."""
+
+    failures: tuple[Failure, ...] = ()
+    look_again_in: float | None = None
+    """Seconds until those that wait may be due; None when none waits."""
+
+
+class Gathering:
+    """Gathers the failures of one namespace."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        namespace: str,
+        evolver: Evolver,
+        config: EvolvingConfig,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._ledger = ledger
+        self._namespace = namespace
+        self._evolver = evolver
+        self._config = config
+        self._clock = clock
+
+    def gather(self, *, at_once: bool = False) -> Gathered:
+        """The next failures, as many as one evolution takes.
+
+        It is time when there are enough of them, when the first has waited long enough, or when
+        somebody asks for it to be done at once.
+        """
+        waiting = self._learnable()
+        if not waiting:
+            return Gathered()
+        size = self._config.support_size
+        if at_once:
+            return Gathered(tuple(waiting[:size]))
+        quiet, busy_for = self._quiet(waiting)
+        waits = [self._time_left(failure) for failure in quiet]
+        if quiet and (len(quiet) >= size or min(waits) <= 0):
+            return Gathered(tuple(quiet[:size]))
+        return Gathered(look_again_in=min([*waits, *busy_for]))
+
+    def _learnable(self) -> list[Failure]:
+        """Those that the evolver can learn from; those that nobody should learn from are consumed
+        here, with the reason."""
+        limit = _LOOKED_AT
+        while True:
+            found = self._read(limit)
+            wanted = [one for one in found if self._evolver.wants(one)]
+            # Those that it does not want stay, and must not hide the others.
+            if len(found) < limit or len(wanted) >= self._config.support_size:
+                return wanted
+            limit *= 2
+
+    def _read(self, limit: int) -> list[Failure]:
+        found = self._ledger.failures(
+            self._namespace, limit=limit, in_words=self._evolver.needs_words
+        )
+        reasons = {one.trajectory.id: do_not_learn(one) for one in found}
+        useless = {id: reason for id, reason in reasons.items() if reason}
+        if not useless:
+            return found
+        evolution = Evolution(new_id(), "do-not-learn", useless)
+        self._ledger.record_evolution(self._namespace, evolution)
+        return self._read(limit)
+
+    def _quiet(self, failures: list[Failure]) -> tuple[list[Failure], list[float]]:
+        """Those whose threads are quiet, and for how long the others are still busy."""
+        threads = {one.trajectory.thread_id for one in failures} - {None}
+        active = self._ledger.last_active(self._namespace, [t for t in threads if t])
+        now, rest = self._clock(), timedelta(seconds=self._config.thread_debounce)
+        quiet: list[Failure] = []
+        busy: list[float] = []
+        for one in failures:
+            last = active.get(one.trajectory.thread_id or "")
+            left = (last + rest - now).total_seconds() if last else 0.0
+            if left > 0:
+                busy.append(left)
+            else:
+                quiet.append(one)
+        return quiet, busy
+
+    def _time_left(self, failure: Failure) -> float:
+        since = failure.verdict.at or failure.trajectory.ended_at
+        waited = (self._clock() - since).total_seconds()
+        return self._config.support_wait - waited
