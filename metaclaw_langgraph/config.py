@@ -212,7 +212,7 @@ class EvolvingConfig(_Section):
     """How many past successes a draft must not spoil."""
     holdout: _Float = _option(0.2, "a number above 0 and below 1", gt=0, lt=1)
     """The share of the runs that a skill on probation is withheld from."""
-    probation_runs: _Int = _option(200, "a whole number of 1 or more", ge=1)
+    probation_runs: _Int = _option(500, "a whole number of 1 or more", ge=1)
     """After so many judged runs without proof that it helps, a skill on probation is retired."""
     duplicate_score: _Float = _option(0.85, "a number from 0 to 1", ge=0, le=1)
     """From this similarity on, a draft is a version of the skill that is there."""

@@ -22,6 +22,7 @@ from metaclaw_langgraph.learning.store import LearningStore
 from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.tracing.launcher import ExporterLauncher
 from metaclaw_langgraph.wrapping import graph as graphs
+from tests.learning.effects import LEARNING_EFFECTS
 from tests.skills.conftest import WordEmbedder
 from tests.wrapping.skilled_home import add_skill
 from tests.wrapping.support import all_of, ask, closed_port, counted, only, talk
@@ -70,11 +71,13 @@ class Bench:
             (table.setdefault(section, {}) if section else table)[option] = chosen
         return MetaClawConfig.load(**table)
 
-    def wrapped(self, key: str, value: object, others: Others = NONE) -> Any:
+    def wrapped(
+        self, key: str, value: object, others: Others = NONE, graph: Any = None, **parts: Any
+    ) -> Any:
         config = self.config(key, value, others)
         for name in ("bake-bread", "bake-cake", "undo-commit"):
             add_skill(config, name, f"Do it as {name} says.", f"How to {name.replace('-', ' ')}")
-        return with_metaclaw(talk(), config)
+        return with_metaclaw(graph or talk(), config, **parts)
 
     def ran(self, key: str, value: object, others: Others = NONE, task: str = TASK) -> Any:
         agent = self.wrapped(key, value, others)
@@ -153,7 +156,9 @@ def mlflow_uri(bench: Bench) -> None:
         ExporterLauncher, "ensure_running", lambda self: orders.append(self._order["mlflow_uri"])
     )
     for uri in ("http://127.0.0.1:9", "sqlite:///mine.db"):
-        only(bench.ran("mlflow_uri", uri, {"tracing": True}))
+        agent = bench.ran("mlflow_uri", uri, {"tracing": True})
+        only(agent)
+        agent.metaclaw.close()
         assert set(orders) == {uri}
         orders.clear()
 
@@ -276,6 +281,7 @@ EFFECTS: dict[str, Callable[[Bench], None]] = {
     "retrieval.embedder": embedder,
     "learning.queue_size": queue_size,
     "learning.flush_interval": flush_interval,
+    **LEARNING_EFFECTS,
     "redact.env": redact_env,
     "redact.patterns": redact_patterns,
 }

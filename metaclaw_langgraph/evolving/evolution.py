@@ -9,7 +9,7 @@ draft, and why, is stored with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
@@ -28,10 +28,11 @@ from metaclaw_langgraph.evolving.duplicates import (
     our_records,
     placed,
 )
-from metaclaw_langgraph.evolving.gate import Gate, GateReport
 from metaclaw_langgraph.evolving.grounding import Grounding, holds_tool_results
 from metaclaw_langgraph.evolving.guard import Finding, Guard
 from metaclaw_langgraph.evolving.offline import OfflineEvolver
+from metaclaw_langgraph.evolving.outcome import Outcome, fate, refused
+from metaclaw_langgraph.evolving.proof import Proof
 from metaclaw_langgraph.evolving.replay import Replayer
 from metaclaw_langgraph.learning.timed import StoppedError, Timed
 from metaclaw_langgraph.ledger import (
@@ -44,7 +45,7 @@ from metaclaw_langgraph.ledger import (
 )
 from metaclaw_langgraph.skills.library import Change, Record, SkillLibrary
 from metaclaw_langgraph.skills.search import SkillSearch
-from metaclaw_langgraph.types import Json, Skill, Trajectory
+from metaclaw_langgraph.types import Json, Skill
 from metaclaw_langgraph.wrapping.run import new_id
 
 __all__ = ["EvolutionReport", "Evolving"]
@@ -63,56 +64,6 @@ class EvolutionReport:
     drafts: tuple[DraftRecord, ...]
     generation: int | None
     """The new generation, if one was made."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """A draft and what the pipeline made of it."""
-
-    draft: Draft
-    state: DraftState
-    reason: str
-    untrusted: bool = False
-    findings: tuple[Finding, ...] = ()
-    gate: GateReport | None = None
-    probation: bool = False
-    old: str | None = None
-    """The live version that it was written to replace."""
-
-    def record(self, ids: Mapping[str, str]) -> DraftRecord:
-        skill = self.draft.skill
-        live = self.state == "live"
-        return DraftRecord(
-            id=new_id(),
-            # What the guard refuses is not kept: the text may be the harm.
-            skill=replace(skill, body="", description="") if self.state == "refused" else skill,
-            state=self.state,
-            replaces=self.draft.replaces,
-            origin=self.draft.origin,
-            untrusted=self.untrusted,
-            reason=self.reason,
-            evidence=self.evidence(),
-            skill_id=ids.get(skill.name) if live else None,
-        )
-
-    def evidence(self) -> dict[str, Json]:
-        found: dict[str, Json] = {"why": self.draft.reason}
-        if self.findings:
-            found["guard"] = [
-                {
-                    "kind": one.kind,
-                    "severity": one.severity,
-                    "line": one.line,
-                    # What the guard refuses is not kept, nor is what it quotes of it.
-                    "detail": "" if self.state == "refused" else one.detail,
-                }
-                for one in self.findings
-            ]
-        if self.gate is not None:
-            found["gate"] = self.gate.to_json()
-        if self.state == "live":
-            found["probation"] = self.probation
-        return found
 
 
 class Evolving:
@@ -143,14 +94,14 @@ class Evolving:
 
     def evolve(self, failures: Sequence[Failure]) -> EvolutionReport:
         """Learn from these failures. Raises when the evolver fails; the failures then wait."""
-        outcomes: list[_Outcome] = []
-        winners: dict[str, _Outcome] = {}
+        outcomes: list[Outcome] = []
+        winners: dict[str, Outcome] = {}
         left: set[str] = set()
         for some in _by_trust(failures):
-            gate = self._gate()
+            proof = self._proof()
             drafts, most = self._drafts(some), self._config.max_drafts
             for draft in drafts[:most]:
-                outcome = self._try(draft, some, gate, winners)
+                outcome = self._try(draft, some, proof, winners)
                 outcomes.append(outcome)
                 if outcome.state == "live":
                     winners[outcome.draft.skill.name] = outcome
@@ -172,7 +123,7 @@ class Evolving:
 
     def _drafts(self, failures: Sequence[Failure]) -> Sequence[Draft]:
         related: dict[str, Skill] = {}
-        for failure in failures:
+        for failure in failures if not self._evolver.needs_words else ():
             for skill in self._search.for_task(failure.trajectory.task or "", _RELATED):
                 related.setdefault(skill.name, skill)
         return self._ask(lambda: self._evolver.draft(failures, list(related.values())))
@@ -181,12 +132,12 @@ class Evolving:
         self,
         draft: Draft,
         failures: Sequence[Failure],
-        gate: Gate | None,
-        winners: Mapping[str, _Outcome],
-    ) -> _Outcome:
+        proof: Proof | None,
+        winners: Mapping[str, Outcome],
+    ) -> Outcome:
         findings = self._guard.check(draft.skill)
-        if refused := _refused(draft, findings):
-            return refused
+        if told := refused(draft, findings):
+            return told
         shelf = Shelf(self._search, [one.draft.skill for one in winners.values()])
         taken = self._taken(draft, winners)
         old = {name: skill.id for name, skill in taken.items()}
@@ -198,17 +149,17 @@ class Evolving:
         put = placed(draft, shelf, merge, self._config.duplicate_score, taken)
         if isinstance(put, Duplicate):
             reason = f"{put.of} says the same (similarity {put.score:.2f})"
-            return _Outcome(draft, "duplicate", reason, findings=findings)
+            return Outcome(draft, "duplicate", reason, findings=findings)
         if put.skill.body != draft.skill.body:
             merged = self._guard.check(put.skill)  # a merged text is a new text
-            if _refused(put, merged):
+            if refused(put, merged):
                 put = apart(draft, taken)  # too much for one skill
             else:
                 findings = merged
         untrusted = self._grounding.untrusted(draft, failures, self._replaced(put))
         if waits := self._waits(findings, untrusted):
-            return _Outcome(put, "review", waits, untrusted is not None, findings)
-        outcome = self._prove(put, failures, gate, untrusted is not None, findings)
+            return Outcome(put, "review", waits, untrusted is not None, findings)
+        outcome = self._prove(put, failures, proof, untrusted is not None, findings)
         before = winners.get(put.skill.name)
         return replace(outcome, old=before.old if before else old.get(put.skill.name))
 
@@ -216,49 +167,22 @@ class Evolving:
         self,
         draft: Draft,
         failures: Sequence[Failure],
-        gate: Gate | None,
+        proof: Proof | None,
         untrusted: bool,
         findings: tuple[Finding, ...],
-    ) -> _Outcome:
-        report = self._gated(draft, failures, gate)
+    ) -> Outcome:
+        report = proof.of(draft, failures) if proof else None
         if report is None or report.won is None:
             reason = report.reason if report else "its tasks cannot be replayed"
             on_trial = f"on probation: {reason}"
-            return _Outcome(draft, "live", on_trial, untrusted, findings, report, probation=True)
+            return Outcome(draft, "live", on_trial, untrusted, findings, report, probation=True)
         state: DraftState = "live" if report.won else "lost"
-        return _Outcome(draft, state, report.reason, untrusted, findings, report)
+        return Outcome(draft, state, report.reason, untrusted, findings, report)
 
-    def _gate(self) -> Gate | None:
+    def _proof(self) -> Proof | None:
         if self._replayer is None:
             return None
-        return Gate(
-            self._search,
-            self._replayer.passed,
-            repeats=self._config.gate_repeats,
-            successes=self._config.gate_successes,
-        )
-
-    def _gated(
-        self, draft: Draft, failures: Sequence[Failure], gate: Gate | None
-    ) -> GateReport | None:
-        if gate is None:
-            return None
-        tasks = [one.trajectory for one in failures if one.trajectory.id in draft.origin]
-        own = [trajectory for trajectory in tasks if self._replayable(trajectory)]
-        if not own:
-            return None
-        return gate.try_draft(draft.skill, draft.replaces, own, self._successes())
-
-    def _successes(self) -> Iterator[Trajectory]:
-        for success in self._ledger.successes(self._namespace, limit=50):
-            if self._replayable(success.trajectory):
-                yield success.trajectory
-
-    def _replayable(self, trajectory: Trajectory) -> bool:
-        """What it was given is all that it knew: not a later turn of a thread with a memory."""
-        if not trajectory.task or trajectory.outcome not in ("ok", "failed"):
-            return False
-        return self._ledger.previous_in_thread(self._namespace, trajectory.id) is None
+        return Proof(self._ledger, self._namespace, self._search, self._replayer, self._config)
 
     def _waits(self, findings: Sequence[Finding], untrusted: str | None) -> str | None:
         """Why a person has to look at it first; None when nobody has to."""
@@ -280,7 +204,7 @@ class Evolving:
     def _ask(self, call: Callable[[], T]) -> T:
         return self._timed.call(self._config.timeout, call, f"the evolver {self._evolver.name}")
 
-    def _taken(self, draft: Draft, winners: Mapping[str, _Outcome]) -> dict[str, Skill]:
+    def _taken(self, draft: Draft, winners: Mapping[str, Outcome]) -> dict[str, Skill]:
         """The skills that have the names that the draft may be given, up to one that is free."""
         taken = {name: one.draft.skill for name, one in winners.items()}
         number, free = 10, False
@@ -302,11 +226,11 @@ class Evolving:
     def _commit(
         self,
         failures: Sequence[Failure],
-        outcomes: Sequence[_Outcome],
-        winners: Mapping[str, _Outcome],
+        outcomes: Sequence[Outcome],
+        winners: Mapping[str, Outcome],
     ) -> EvolutionReport:
         id = new_id()
-        consumed = {one.trajectory.id: _fate(one, outcomes) for one in failures}
+        consumed = {one.trajectory.id: fate(one, outcomes) for one in failures}
         drafts: tuple[DraftRecord, ...] = ()
 
         def record(ids: Mapping[str, str]) -> Record:
@@ -341,7 +265,7 @@ class Evolving:
         self._ledger.record_evolution(self._namespace, evolution)
         return EvolutionReport(id, len(consumed), drafts, None)
 
-    def _refuse_changed(self, winners: Mapping[str, _Outcome]) -> None:
+    def _refuse_changed(self, winners: Mapping[str, Outcome]) -> None:
         """Nothing that was not known when the drafts were placed is replaced."""
         live = self._ledger.live_versions(self._namespace, winners)
         for name, one in winners.items():
@@ -349,7 +273,7 @@ class Evolving:
                 raise ConflictError(f"skill {name!r} was changed while its next version was made")
 
     def _details(
-        self, id: str, consumed: Mapping[str, str], winners: Mapping[str, _Outcome]
+        self, id: str, consumed: Mapping[str, str], winners: Mapping[str, Outcome]
     ) -> dict[str, Json]:
         return {
             "source": EVOLVED,
@@ -360,7 +284,7 @@ class Evolving:
             "gate": {name: one.gate.to_json() for name, one in winners.items() if one.gate},
         }
 
-    def _surplus(self, winners: Mapping[str, _Outcome]) -> list[str]:
+    def _surplus(self, winners: Mapping[str, Outcome]) -> list[str]:
         """Whom to retire so that the library stays within its limit."""
         new = [name for name, one in winners.items() if one.old is None]
         size = len(self._search.index.snapshot.members)
@@ -385,18 +309,3 @@ def _by_trust(failures: Sequence[Failure]) -> list[list[Failure]]:
     for failure in failures:
         parts[holds_tool_results(failure.trajectory)].append(failure)
     return [part for part in parts if part]
-
-
-def _refused(draft: Draft, findings: tuple[Finding, ...]) -> _Outcome | None:
-    kinds = sorted({one.kind for one in findings if one.severity == "refuse"})
-    if not kinds:
-        return None
-    return _Outcome(
-        draft, "refused", f"refused by the guard: {', '.join(kinds)}", findings=findings
-    )
-
-
-def _fate(failure: Failure, outcomes: Sequence[_Outcome]) -> str:
-    """Why a failure counts as consumed."""
-    mine = [one for one in outcomes if failure.trajectory.id in one.draft.origin]
-    return ", ".join(f"{one.draft.skill.name}: {one.state}" for one in mine) or "nothing to learn"

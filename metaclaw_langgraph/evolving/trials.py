@@ -49,7 +49,20 @@ def _close(ledger: Ledger, library: SkillLibrary, closed: Probation, evidence: E
         return
     name = closed.skill_id.rpartition("@")[0]
     record = Record(
-        details={"source": "probation", "probation": {name: evidence.to_json()}}, closed=[closed]
+        details={"source": "probation", "probation": {name: evidence.to_json()}},
+        closed=[closed],
+        probation=_unproven(ledger, library, closed),
     )
     reason = f"{closed.skill_id} did not prove itself: {_WHY[evidence.decision]}"
     library.withdraw(closed.skill_id, reason, record)
+
+
+def _unproven(ledger: Ledger, library: SkillLibrary, closed: Probation) -> list[Probation]:
+    """The version that comes back goes on probation again, if it was replaced while on one."""
+    before = library.replaced_by(closed.skill_id)
+    past = [
+        one for one in ledger.probations(library.namespace, state=None) if one.skill_id == before
+    ]
+    if before is None or not past or any(one.state == "kept" for one in past):
+        return []
+    return [Probation(before, closed.holdout, past[-1].fallback)]

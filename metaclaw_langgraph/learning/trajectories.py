@@ -145,11 +145,11 @@ def _span(span: OpenSpan, run: Run, ref: int | None, plain: Plain) -> Span:
 
 
 def _skills(run: Run) -> tuple[SkillHit, ...]:
-    """The hits; a run that called no model had none injected, whatever was found."""
+    """The hits; a run that called no model was given none and had none withheld."""
     hits = run.retrieved.hits if run.retrieved else ()
-    if run.injected:
+    if run.asked:
         return hits
-    return tuple(dataclasses.replace(hit, injected=False) for hit in hits)
+    return tuple(dataclasses.replace(hit, injected=False, withheld=False) for hit in hits)
 
 
 def _numbers(values: Sequence[Any] | None, kind: Any) -> tuple[Any, ...] | None:

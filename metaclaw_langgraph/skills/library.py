@@ -162,6 +162,12 @@ class SkillLibrary:
     def withdraw(self, skill_id: str, reason: str, record: Record) -> int:
         """Take one live version out; the version that it had replaced comes back, if any."""
         generation = self._ledger.generation(self.namespace)
+        before = self.replaced_by(skill_id)
+        back = [] if before is None else [before]
+        return self._moved_to(self._commit(generation, back, [skill_id], reason, record))
+
+    def replaced_by(self, skill_id: str) -> str | None:
+        """The version that a live version took the place of; NotFoundError when it is not live."""
         records = self._ledger.skill_history(self.namespace, skill_id.rpartition("@")[0])
         since = [
             interval.since
@@ -172,7 +178,7 @@ class SkillLibrary:
         if not since:
             raise NotFoundError(f"{skill_id} is not live in namespace {self.namespace!r}")
         before = [one.skill.id for one in records if since[0] in [i.until for i in one.intervals]]
-        return self._moved_to(self._commit(generation, before, [skill_id], reason, record))
+        return before[0] if before else None
 
     def rollback(self, to: int) -> int:
         """A new generation with the skills of generation `to`; its number."""

@@ -80,7 +80,8 @@ class Run:
     root_id: UUID | None = None
     retrieval: RetrievalState = "none"
     retrieved: Retrieved | None = None
-    injected: bool = False
+    asked: bool = False
+    """Whether a model call has asked for skills."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _future: Future[Retrieved] | None = None
     _give_up_at: float = 0.0
@@ -102,6 +103,7 @@ class Run:
 
     def skills(self, messages: Sequence[BaseMessage]) -> str:
         """The text to inject into a model call; waits for the look-up within the deadline."""
+        self.asked = True
         self.start_lookup(messages)
         if self._settled():
             return self._block()
@@ -114,6 +116,7 @@ class Run:
 
     async def askills(self, messages: Sequence[BaseMessage]) -> str:
         """As `skills`, without blocking the event loop."""
+        self.asked = True
         self.start_lookup(messages)
         if self._settled():
             return self._block()
@@ -148,7 +151,6 @@ class Run:
     def _block(self) -> str:
         if self.retrieved is None or not self.retrieved.block:
             return ""
-        self.injected = True
         return self.retrieved.block
 
     def _time_left(self) -> float:

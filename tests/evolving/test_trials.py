@@ -51,7 +51,7 @@ def test_a_skill_that_hurts_makes_room_for_the_version_that_it_replaced(shop: Ho
     evidence = record.details["probation"]["bake-bread"]  # type: ignore[index, call-overload]
     assert evidence == closed.evidence
     assert evidence["decision"] == "hurts"
-    assert evidence["e_hurts"] >= 10
+    assert float(evidence["e_hurts"]) >= 10  # type: ignore[arg-type]
     assert record.details["source"] == "probation"
     (stored,) = shop.ledger.probations(NAMESPACE, state="retired")
     assert stored.evidence == closed.evidence

@@ -16,7 +16,7 @@ from metaclaw_langgraph.judging.base import Judge
 from metaclaw_langgraph.judging.feedback import FeedbackJudge
 from metaclaw_langgraph.judging.llm import LLMJudge
 from metaclaw_langgraph.learning.judgement import Judgement
-from metaclaw_langgraph.learning.timed import Timed
+from metaclaw_langgraph.learning.timed import StoppedError, Timed
 from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.types import Verdict
@@ -340,8 +340,6 @@ def test_a_reader_stand_in_that_is_away_is_asked_again(bench: Bench) -> None:
 
 
 def test_a_stop_ends_a_batch(bench: Bench, held: Held) -> None:
-    from metaclaw_langgraph.learning.timed import StoppedError
-
     put(bench.ledger)
     judgement = bench.judgement(SomeJudge(held))
 

@@ -11,8 +11,18 @@ import pytest
 from langgraph_sdk import get_sync_client
 
 from metaclaw_langgraph.learning.graph import LearningState, build_learning_graph
+from metaclaw_langgraph.types import Verdict
 from tests.learning.conftest import Learn
-from tests.learning.support import LESSON, TASK, WORDS, Held, StandInEvolver, ledger_of, says
+from tests.learning.support import (
+    LESSON,
+    TASK,
+    WORDS,
+    Held,
+    StandInEvolver,
+    judged,
+    ledger_of,
+    says,
+)
 from tests.wrapping.support import ROOT, ask, closed_port, opened, stored, talk
 from tests.wrapping.test_langgraph_dev import start, wait_until_up
 
@@ -118,9 +128,6 @@ def test_langgraph_dev_serves_what_the_project_exports(tmp_path: Path) -> None:
         "[evolving]\nsupport_wait = 3600\n"
     )
     with opened(home) as ledger:
-        from metaclaw_langgraph.types import Verdict
-        from tests.learning.support import judged
-
         failure = judged(ledger, Verdict(-1.0, "human", LESSON), namespace="default")
     port = closed_port()
     process = start(tmp_path, port)

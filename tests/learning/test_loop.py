@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
+from metaclaw_langgraph import ConfigError
 from metaclaw_langgraph.types import Trajectory, Verdict
 from tests.judging.support import ProseModel, votes
 from tests.learning.conftest import Learn
@@ -80,8 +83,6 @@ def test_a_second_lesson_on_the_same_matter_is_a_new_version(learning: Learn) ->
 
 
 def test_an_llm_stand_in_judges_and_writes(learning: Learn) -> None:
-    import json
-
     said = {"name": "invoices", "description": "How to write the invoice", "body": LESSON}
     judge = ProseModel(answers=votes(-1))
     writer = ProseModel(answers=[json.dumps({"skills": [said]})])
@@ -127,8 +128,6 @@ def test_an_interrupted_run_is_not_judged_and_its_end_is(learning: Learn) -> Non
 
 
 async def test_a_cancelled_run_is_not_judged(learning: Learn) -> None:
-    import asyncio
-
     reached = asyncio.Event()
 
     async def slow(state: Any) -> Any:
@@ -164,8 +163,6 @@ def test_a_later_human_verdict_corrects_an_earlier_one(learning: Learn) -> None:
 
 @pytest.mark.parametrize("reward", [2, float("nan"), "good", None, "1"])
 def test_feedback_that_is_no_reward_is_refused_in_one_line(learning: Learn, reward: Any) -> None:
-    from metaclaw_langgraph import ConfigError
-
     agent = learning(talk())
     agent.invoke(ask(TASK))
     with pytest.raises(ConfigError, match="reward must be") as refused:

@@ -86,6 +86,8 @@ def test_trials_are_the_judged_runs_since_it_began(live: Ledger, trajectory: Bui
     ]
     live.add_verdict("agent", "c", Verdict(1.0, "human"))
     assert live.trials("agent", "add@1")[2] == Trial("c", False, True)
+    assert live.open_trials("agent") == {"add@1": live.trials("agent", "add@1")}
+    assert live.open_trials("other") == {}
     assert live.trials("agent", "sub@1") == live.trials("other", "add@1") == []
 
 

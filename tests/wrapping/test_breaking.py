@@ -610,12 +610,13 @@ def test_a_task_function_that_raises(wrap: Wrap) -> None:
 
 
 def test_a_bug_in_learning(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "add_verdict", broken)
-    agent = wrap(conversation(broken))
+    monkeypatch.setattr(Ledger, "unjudged", broken)
+    agent = wrap(conversation(broken), judge=lambda trajectory: True)
     with pytest.raises(RuntimeError, match="a bug"):
         agent.invoke(ask("hello"))
-    assert (only(agent).outcome, only(agent).role) == ("failed", "unjudged")
-    assert counted(agent, "learning", "failed") == 1
+    assert not agent.metaclaw.learn(20)
+    assert (only(agent).outcome, only(agent).role) == ("failed", "support")
+    assert counted(agent, "learning", "failed") >= 1
 
 
 # ---------------------------------------------------------------- MLflow
