@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from concurrent.futures import Future
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from metaclaw_langgraph.config import MetaClawConfig
@@ -136,6 +137,8 @@ class Runtime:
     def begin_learning(self) -> None:
         """From now on learn in the background. Not before it is known who judges and writes: what
         an earlier process left is for them."""
+        # Not in the learner's thread: a fork during an import leaves the child half a module.
+        import_module("metaclaw_langgraph.learning.work")
         if self._parts is None and self.config.learns_with_models:
             self.learn_with()
         self._begun = True
@@ -265,7 +268,7 @@ class Runtime:
         return self._open_work()(at_once)
 
     def _open_work(self) -> LearningWork:
-        """In the learner's thread: what it needs is slow to import, and to open."""
+        """In the learner's thread: what it needs is slow to open."""
         from metaclaw_langgraph.learning.lessons import NamespaceLessons
         from metaclaw_langgraph.learning.parts import parts_for
         from metaclaw_langgraph.learning.work import LearningWork

@@ -93,6 +93,15 @@ def test_a_later_turn_of_a_thread_is_not_replayed(shop: Home) -> None:
     assert report.drafts[0].reason == "on probation: its tasks cannot be replayed"
 
 
+@pytest.mark.parametrize("given", ["key [redacted:aws]", "text… [12 more characters]"])
+def test_an_input_that_was_not_kept_whole_is_not_replayed(shop: Home, given: str) -> None:
+    shop.fail(TASK, "bad", "judge", input={"messages": [], "note": given})
+    replayer = TrialReplayer(lambda id, given: given)
+    report = shop.evolving(StandInEvolver(ADVICE), replayer).evolve(shop.failures())
+    assert replayer.tried == []
+    assert report.drafts[0].reason == "on probation: its tasks cannot be replayed"
+
+
 def test_lost_at_the_gate(shop: Home) -> None:
     failed = shop.fail(TASK, "bad", "judge")
     replayer = TrialReplayer(lambda id, given: False)

@@ -60,6 +60,18 @@ def test_a_skill_that_hurts_makes_room_for_the_version_that_it_replaced(shop: Ho
     assert [(hit.id, hit.withheld) for hit in found.hits] == [("bake-bread@1", False)]
 
 
+def test_a_version_that_was_replaced_on_probation_comes_back_on_probation(shop: Home) -> None:
+    shop.put(OLD)
+    on_probation(shop, NEW, "bake-bread@1")
+    newer = Skill("bake-bread", "bake a loaf of bread", "Bake it twice.")
+    on_probation(shop, newer, "bake-bread@2")
+    serve(shop, 60, 0.05, 0.95)
+    decide_probations(shop.ledger, shop.library, LIMIT)
+    assert shop.names() == ["bake-bread@2"]
+    (again,) = shop.ledger.probations(NAMESPACE)
+    assert (again.skill_id, again.fallback) == ("bake-bread@2", "bake-bread@1")
+
+
 def test_a_skill_that_helps_is_kept_and_no_longer_withheld(shop: Home) -> None:
     on_probation(shop, NEW, None)
     serve(shop, 60, 0.95, 0.05)

@@ -57,7 +57,7 @@ def test_fewer_wait_for_others_but_not_for_ever(ledger: Ledger) -> None:
 def test_who_asks_does_not_wait(ledger: Ledger) -> None:
     clock = Clock()
     waiting = {bad(ledger, clock, thread="t") for _ in range(3)}
-    settings = {"support_size": 2, "support_wait": 100, "thread_debounce": 100}
+    settings: dict[str, Any] = {"support_size": 2, "support_wait": 100, "thread_debounce": 100}
     found = gathering(ledger, clock, **settings).gather(at_once=True)
     assert len(ids(found)) == 2
     assert set(ids(found)) < waiting
@@ -65,7 +65,7 @@ def test_who_asks_does_not_wait(ledger: Ledger) -> None:
 
 def test_a_thread_that_is_busy_is_left_alone(ledger: Ledger) -> None:
     clock = Clock()
-    settings = {"support_size": 1, "support_wait": 0, "thread_debounce": 5}
+    settings: dict[str, Any] = {"support_size": 1, "support_wait": 0, "thread_debounce": 5}
     gather = gathering(ledger, clock, **settings).gather
     busy = bad(ledger, clock, thread="busy")
     alone = bad(ledger, clock)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from math import sqrt
 
 import pytest
 
+from metaclaw_langgraph.learning.trajectories import trajectory_of
 from metaclaw_langgraph.ledger import Ledger, Probation
 from metaclaw_langgraph.skills.holdout import Holdouts
 from metaclaw_langgraph.skills.library import Record, SkillLibrary
 from metaclaw_langgraph.skills.retrieval import SkillRetriever
-from metaclaw_langgraph.types import Retrieved, Skill, Trajectory, Verdict
+from metaclaw_langgraph.types import Retrieved, Skill, SkillHit, Trajectory, Verdict
+from metaclaw_langgraph.wrapping.run import Run
 from tests.skills.conftest import NAMESPACE, Retrieve, put, skill
 
 TASK = "bake a loaf of bread"
@@ -189,3 +192,26 @@ def test_a_rollback_ends_the_drawing(library: SkillLibrary, retriever: Retrieve)
     assert shown(one.retrieve(TASK))[0] == ("bake-bread@2", "withheld")
     library.rollback(1)
     assert shown(one.retrieve(TASK)) == [("bake-bread@1", "injected")]
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_run_that_asks_no_model_is_no_trial(asked: bool) -> None:
+    """It was given nothing, so nothing was withheld either: it must not count on one side only."""
+
+    class Host:
+        namespace, deadline = "agent", 1.0
+
+        def look_up(self, task: str | None) -> Future[Retrieved]:
+            raise NotImplementedError
+
+        def record(self, run: Run) -> None: ...
+
+        def incident(self, part: str, kind: str, error: BaseException | str) -> None: ...
+
+    hits = SkillHit("a@1", 0.9, True), SkillHit("b@1", 0.8, False, withheld=True)
+    run = Run(Host(), retrieval="hit", retrieved=Retrieved(1, hits, "block"))
+    if asked:
+        assert run.skills([]) == "block"
+    run.finish("failed", "boom")
+    kept = [(hit.injected, hit.withheld) for hit in trajectory_of(run, str).skills]
+    assert kept == ([(True, False), (False, True)] if asked else [(False, False)] * 2)
