@@ -235,10 +235,10 @@ class Runtime:
             self._learner.wake()
 
     def _start(self) -> None:
+        from metaclaw_langgraph._timed import Timed
         from metaclaw_langgraph.learning.learner import Learner
         from metaclaw_langgraph.learning.recorder import Recorder
         from metaclaw_langgraph.learning.store import LearningStore
-        from metaclaw_langgraph.learning.timed import Timed
 
         self._pid = os.getpid()
         self._closed = False

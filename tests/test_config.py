@@ -56,7 +56,7 @@ def test_the_bare_constructor_does_as_load_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MetaClawConfig(draw=False) == MetaClawConfig.load(draw=False)
-    (tmp_path / "metaclaw.toml").write_text("colour = 'red'\n")
+    (tmp_path / "metaclaw.toml").write_text("zebra = 'red'\n")
     monkeypatch.setenv("METACLAW_TRACNG", "false")
     wrong = {"retrieval": {"top_k": 0}, "mlflow_uri": "ftp://ann:Pa55@host", "nmespace": "x"}
     with pytest.raises(ConfigError) as caught:
@@ -252,10 +252,10 @@ def test_a_key_unlike_any_other_is_told_all_of_them() -> None:
 def test_every_problem_has_its_line_with_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "metaclaw.toml").write_text("colour = 'red'\n[retrieval]\ntop_k = 51\n")
+    (tmp_path / "metaclaw.toml").write_text("zebra = 'red'\n[retrieval]\ntop_k = 51\n")
     monkeypatch.setenv("METACLAW_DRAW", "perhaps")
     assert problems(namespace="Not This") == [
-        "unknown setting colour = 'red' in metaclaw.toml; the settings are "
+        "unknown setting zebra = 'red' in metaclaw.toml; the settings are "
         + ", ".join(f"{s}{k}" for s, k in known_settings()),
         "bad setting namespace = 'Not This' in the arguments: give 1 to 63 of a-z, 0-9, dot, "
         "underscore and hyphen, beginning with a letter or digit",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
+from metaclaw_langgraph._timed import StoppedError, Timed
 from metaclaw_langgraph.config import EvolvingConfig
 from metaclaw_langgraph.errors import ConflictError
 from metaclaw_langgraph.evolving.base import Draft, Evolver
@@ -34,7 +35,6 @@ from metaclaw_langgraph.evolving.offline import OfflineEvolver
 from metaclaw_langgraph.evolving.outcome import Outcome, fate, refused
 from metaclaw_langgraph.evolving.proof import Proof
 from metaclaw_langgraph.evolving.replay import Replayer
-from metaclaw_langgraph.learning.timed import StoppedError, Timed
 from metaclaw_langgraph.ledger import (
     DraftRecord,
     DraftState,
@@ -156,7 +156,8 @@ class Evolving:
                 put = apart(draft, taken)  # too much for one skill
             else:
                 findings = merged
-        untrusted = self._grounding.untrusted(draft, failures, self._replaced(put))
+        trusted = [*self._replaced(put), *self._given(failures)]
+        untrusted = self._grounding.untrusted(draft, failures, trusted)
         if waits := self._waits(findings, untrusted):
             return Outcome(put, "review", waits, untrusted is not None, findings)
         outcome = self._prove(put, failures, proof, untrusted is not None, findings)
@@ -217,6 +218,13 @@ class Evolving:
             free = not taken.keys() >= set(names)
             number *= 10
         return taken
+
+    def _given(self, failures: Sequence[Failure]) -> list[Skill]:
+        """The skills that the runs were given: their prompts repeat them."""
+        hits = [hit for one in failures for hit in one.trajectory.skills if hit.injected]
+        if not hits:
+            return []
+        return list(self._ledger.skills(self._namespace, {hit.id for hit in hits}).values())
 
     def _replaced(self, draft: Draft) -> list[Skill]:
         if draft.replaces is None:

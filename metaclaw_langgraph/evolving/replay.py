@@ -17,8 +17,8 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.pregel import Pregel
 
+from metaclaw_langgraph._timed import StoppedError, Timed
 from metaclaw_langgraph.evolving.rules import do_not_learn
-from metaclaw_langgraph.learning.timed import StoppedError, Timed
 from metaclaw_langgraph.learning.trajectories import trajectory_of
 from metaclaw_langgraph.ledger.values import Failure
 from metaclaw_langgraph.types import Json, Retrieved, Trajectory, Verdict

@@ -15,12 +15,12 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from pydantic import BaseModel, Field
 
+from metaclaw_langgraph._timed import in_parallel
 from metaclaw_langgraph.errors import ConfigError, error_text
 from metaclaw_langgraph.judging.answers import Answer, answer_of, read_answer
 from metaclaw_langgraph.judging.base import JudgeError, model_name, require_model
 from metaclaw_langgraph.judging.structured import Reply, reply
 from metaclaw_langgraph.judging.transcript import DATA_RULE, cut, quoted, transcript
-from metaclaw_langgraph.learning.timed import in_parallel
 from metaclaw_langgraph.types import Trajectory, Verdict, VerdictSource
 
 __all__ = ["LLMJudge"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from metaclaw_langgraph.config import EvolvingConfig
+from metaclaw_langgraph.errors import ConflictError
 from metaclaw_langgraph.evolving.base import Evolver
 from metaclaw_langgraph.evolving.rules import do_not_learn
 from metaclaw_langgraph.ledger import Evolution, Failure, Ledger
@@ -15,6 +16,8 @@ from metaclaw_langgraph.wrapping.run import new_id
 __all__ = ["Gathered", "Gathering"]
 
 _LOOKED_AT = 100
+# A thread that never rests must not keep its failures for ever.
+_LONGEST_DEBOUNCE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,20 @@ class Gathering:
         self._evolver = evolver
         self._config = config
         self._clock = clock
+        self._sorted_out = 0
+        """The number of the last verdict whose failure was looked at by the rules."""
 
-    def gather(self, *, at_once: bool = False) -> Gathered:
-        """The next failures, as many as one evolution takes.
+    def gather(self, *, at_once: bool = False, most: int | None = None) -> Gathered:
+        """The next failures, as many as one evolution takes (or `most`).
 
         It is time when there are enough of them, when the first has waited long enough, or when
         somebody asks for it to be done at once.
         """
+        self._sort_out()
         waiting = self._learnable()
         if not waiting:
             return Gathered()
-        size = self._config.support_size
+        size = most or self._config.support_size
         if at_once:
             return Gathered(tuple(waiting[:size]))
         quiet, busy_for = self._quiet(waiting)
@@ -62,8 +68,7 @@ class Gathering:
         return Gathered(look_again_in=min([*waits, *busy_for]))
 
     def _learnable(self) -> list[Failure]:
-        """Those that the evolver can learn from; those that nobody should learn from are consumed
-        here, with the reason."""
+        """Those that the evolver can learn from."""
         limit = _LOOKED_AT
         while True:
             found = self._read(limit)
@@ -74,16 +79,27 @@ class Gathering:
             limit *= 2
 
     def _read(self, limit: int) -> list[Failure]:
-        found = self._ledger.failures(
+        return self._ledger.failures(
             self._namespace, limit=limit, in_words=self._evolver.needs_words
         )
-        reasons = {one.trajectory.id: do_not_learn(one) for one in found}
-        useless = {id: reason for id, reason in reasons.items() if reason}
-        if not useless:
-            return found
-        evolution = Evolution(new_id(), "do-not-learn", useless)
-        self._ledger.record_evolution(self._namespace, evolution)
-        return self._read(limit)
+
+    def _sort_out(self) -> None:
+        """Consume what nobody should learn from, with the reason; each is looked at once."""
+        while True:
+            found, last = self._ledger.failures_after(
+                self._namespace, self._sorted_out, limit=_LOOKED_AT
+            )
+            reasons = {one.trajectory.id: do_not_learn(one) for one in found}
+            useless = {id: reason for id, reason in reasons.items() if reason}
+            if useless:
+                evolution = Evolution(new_id(), "do-not-learn", useless)
+                try:
+                    self._ledger.record_evolution(self._namespace, evolution)
+                except ConflictError:
+                    return  # one of them was judged anew or taken; looked at again next time
+            self._sorted_out = last
+            if len(found) < _LOOKED_AT:
+                return
 
     def _quiet(self, failures: list[Failure]) -> tuple[list[Failure], list[float]]:
         """Those whose threads are quiet, and for how long the others are still busy."""
@@ -94,6 +110,8 @@ class Gathering:
         busy: list[float] = []
         for one in failures:
             last = active.get(one.trajectory.thread_id or "")
+            if last is not None and one.verdict.at is not None:
+                last = min(last, one.verdict.at + _LONGEST_DEBOUNCE * rest)
             left = (last + rest - now).total_seconds() if last else 0.0
             if left > 0:
                 busy.append(left)

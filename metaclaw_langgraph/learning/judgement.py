@@ -7,27 +7,29 @@ never a reward of 0.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
+from metaclaw_langgraph._timed import StoppedError, Timed, in_parallel
 from metaclaw_langgraph.config import JudgingConfig
 from metaclaw_langgraph.errors import StoreError, error_text
 from metaclaw_langgraph.incidents import Incidents
 from metaclaw_langgraph.judging.base import Judge
 from metaclaw_langgraph.judging.feedback import FeedbackJudge
-from metaclaw_langgraph.learning.timed import StoppedError, Timed
-from metaclaw_langgraph.ledger import Ledger, TrajectorySummary
-from metaclaw_langgraph.ledger.verdicts import JUDGEABLE
+from metaclaw_langgraph.learning.turns import NextTurns
+from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.types import Trajectory, Verdict
 
 __all__ = ["Judgement"]
 
 _BATCH = 16
+_AT_ONCE = 4
 _FIRST_RETRY = timedelta(seconds=15)
 _TRIES = 8
+_LONGEST_REST = timedelta(minutes=30)
 _NO_OPINION = "no judge has an opinion"
-_TURNS = 200
 
 
 class Judgement:
@@ -52,23 +54,25 @@ class Judgement:
         self._incidents = incidents
         self._timed = timed
         self._clock = clock
-        self._turns: dict[str, tuple[int, datetime]] = {}
-        """The latest turns: how often each was tried to be read, and when it may be again."""
+        self._turns: NextTurns | None = None
+        if config.next_turn:
+            self._turns = NextTurns(ledger, namespace, feedback, config, incidents, timed, clock)
+        self._timed_out = 0
+        self._rest_until = clock()
 
     def run(self) -> dict[str, Verdict]:
         """Judge one batch; the verdicts that were given, by trajectory."""
-        given = self._next_turns() if self._config.next_turn else {}
-        if not self._judges:
-            return given
-        for trajectory in self._waiting(_BATCH):
-            verdict = self._judge(trajectory)
-            if verdict is not None:
-                given[trajectory.id] = verdict
+        given = self._turns.run() if self._turns else {}
+        waiting = self._waiting(_BATCH)
+        for start in range(0, len(waiting), _AT_ONCE):
+            if self._clock() < self._rest_until:
+                break
+            given.update(self._judge(waiting[start : start + _AT_ONCE]))
         return given
 
     def waiting(self) -> bool:
         """Whether there is somebody to judge, or to read."""
-        return (bool(self._judges) and bool(self._waiting(1))) or self._config.next_turn
+        return bool(self._waiting(1)) or (self._turns is not None and self._turns.waiting())
 
     def opinion(self, trajectory: Trajectory) -> Verdict | None:
         """What the judges say about a run that is not stored; None when they say nothing."""
@@ -89,29 +93,63 @@ class Judgement:
         """Whether anybody but people can be asked."""
         return bool(self._judges)
 
-    def _judge(self, trajectory: Trajectory) -> Verdict | None:
-        """Ask in order until one has an opinion, and store it."""
-        found: Verdict | None = None
+    def _judge(self, some: Sequence[Trajectory]) -> dict[str, Verdict]:
+        """Ask in order until one has an opinion, and store it.
+
+        Models are asked about several runs at once, verifiers about one after the other: they are
+        the user's code.
+        """
+        found: dict[str, Verdict] = {}
+        failed: set[str] = set()
         for judge in self._judges:
-            if found is not None and not self._audited(judge, trajectory):
-                continue
-            try:
-                verdict = self._ask(judge, trajectory)
-                if verdict is not None:
-                    self._ledger.add_verdict(self._namespace, trajectory.id, verdict)
-                    found = found or verdict
-            except (StoppedError, StoreError):
-                raise
-            except Exception as error:  # its own, or what it gave is no verdict
-                self._incidents.add("judge", "failed", error)
-                if found is None:
-                    self._try_later(trajectory, error_text(error))
-                    return None
-        if found is None:
-            self._ledger.judge_failed(
-                self._namespace, trajectory.id, _NO_OPINION, lambda tries: None
-            )
+            for together in [some] if judge.source == "judge" else [[one] for one in some]:
+                asked = [one for one in together if self._is_asked(judge, one, found, failed)]
+                calls = [partial(self._ask, judge, one) for one in asked]
+                results = in_parallel(calls, judge.name)
+                for one, result in zip(asked, results, strict=True):
+                    self._take(one, result, found, failed)
+        for one in some:
+            if one.id not in found and one.id not in failed:
+                self._ledger.judge_failed(self._namespace, one.id, _NO_OPINION, lambda tries: None)
         return found
+
+    def _is_asked(
+        self, judge: Judge, one: Trajectory, found: Mapping[str, Verdict], failed: Set[str]
+    ) -> bool:
+        if one.id in found:
+            return self._audited(judge, one)
+        return one.id not in failed
+
+    def _take(
+        self,
+        one: Trajectory,
+        result: Verdict | Exception | None,
+        found: dict[str, Verdict],
+        failed: set[str],
+    ) -> None:
+        """Store what a judge gave, or count that it gave nothing."""
+        try:
+            if isinstance(result, Exception):
+                raise result
+            if result is not None:
+                self._ledger.add_verdict(self._namespace, one.id, result)
+                found.setdefault(one.id, result)
+            self._timed_out = 0
+        except (StoppedError, StoreError):
+            raise
+        except Exception as error:  # its own, or what it gave is no verdict
+            self._incidents.add("judge", "failed", error)
+            if isinstance(error, TimeoutError):
+                self._rest()
+            if one.id not in found:
+                failed.add(one.id)
+                self._try_later(one, error_text(error))
+
+    def _rest(self) -> None:
+        """A judge that hangs is left alone for a while: each call of it keeps a thread."""
+        self._timed_out += 1
+        longest = min(_FIRST_RETRY * 2**self._timed_out, _LONGEST_REST)
+        self._rest_until = self._clock() + longest
 
     def _ask(self, judge: Judge, trajectory: Trajectory) -> Verdict | None:
         name = f"the judge {judge.name}"
@@ -134,50 +172,9 @@ class Judgement:
         """When to ask again after so many tries; None for never."""
         return None if tries >= _TRIES else self._clock() + _FIRST_RETRY * 2 ** (tries - 1)
 
-    def _next_turns(self) -> dict[str, Verdict]:
-        """What users said next in their threads, read as verdicts on the run before."""
-        given: dict[str, Verdict] = {}
-        now, oldest = self._clock(), self._oldest()
-        latest = self._ledger.trajectories(self._namespace, limit=_TURNS)
-        tries = {turn.id: self._turns.get(turn.id, (0, now)) for turn in latest}
-        for turn in latest:
-            tried, due = tries[turn.id]
-            if turn.started_at < oldest or tried >= _TRIES or due > now:
-                continue
-            try:
-                given.update(self._read_turn(turn))
-                tries[turn.id] = (_TRIES, now)
-            except (StoppedError, StoreError):
-                raise
-            except Exception as error:
-                self._incidents.add("judge", "failed", error)
-                tries[turn.id] = (tried + 1, self._again(tried + 1) or now)
-        self._turns = tries
-        return given
-
-    def _read_turn(self, turn: TrajectorySummary) -> dict[str, Verdict]:
-        said = turn.task
-        before = self._ledger.previous_in_thread(self._namespace, turn.id)
-        if not said or before is None or before.outcome not in JUDGEABLE:
-            return {}
-        if self._has_spoken(before):
-            return {}
-        read = self._feedback.of_next_turn
-        verdict = self._timed.call(
-            self._config.timeout, lambda: read(before, said), "reading feedback"
-        )
-        if verdict is None:
-            return {}
-        verdict = replace(verdict, origin=f"turn:{turn.id}", at=self._clock())
-        self._ledger.add_verdict(self._namespace, before.id, verdict)
-        return {before.id: verdict}
-
-    def _has_spoken(self, trajectory: Trajectory) -> bool:
-        """What somebody said on purpose counts more than what their next message implies."""
-        given = self._ledger.verdicts(self._namespace, trajectory.id)
-        return any(verdict.source == "human" for verdict in given)
-
     def _waiting(self, limit: int) -> list[Trajectory]:
+        if not self._judges or self._clock() < self._rest_until:
+            return []
         return self._ledger.unjudged(
             self._namespace, since=self._oldest(), now=self._clock(), limit=limit
         )

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from metaclaw_langgraph._timed import StoppedError
 from metaclaw_langgraph.incidents import Incidents
-from metaclaw_langgraph.learning.timed import StoppedError
 
 __all__ = ["Learner", "Pass"]
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from metaclaw_langgraph.errors import StoreError
+from metaclaw_langgraph._timed import StoppedError, Timed
+from metaclaw_langgraph.errors import ConflictError, StoreError, error_text
 from metaclaw_langgraph.evolving.evolution import EvolutionReport, Evolving
 from metaclaw_langgraph.evolving.guard import Guard
 from metaclaw_langgraph.evolving.replay import Replayer
+from metaclaw_langgraph.evolving.rules import transient
 from metaclaw_langgraph.evolving.trials import decide_probations
 from metaclaw_langgraph.incidents import Incidents
 from metaclaw_langgraph.learning.gathering import Gathering
 from metaclaw_langgraph.learning.graph import LearningState
 from metaclaw_langgraph.learning.judgement import Judgement
 from metaclaw_langgraph.learning.parts import Parts
-from metaclaw_langgraph.learning.timed import StoppedError, Timed
-from metaclaw_langgraph.ledger import Ledger
+from metaclaw_langgraph.ledger import Evolution, Failure, Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.library import SkillLibrary
 from metaclaw_langgraph.skills.retrieval import SkillRetriever
+from metaclaw_langgraph.wrapping.run import new_id
 from metaclaw_langgraph.wrapping.task import task_of_input
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ __all__ = ["NamespaceLessons"]
 
 _CONSOLIDATE_EVERY = 50
 """Generations. It compares all skills with each other, which takes seconds when there are many."""
+_REFUSALS = 3
 _BACK_OFF_FIRST = 15.0
 _BACK_OFF_MOST = 1800.0
 
@@ -66,6 +70,8 @@ class NamespaceLessons:
         self._weighed = -1
         self._back_off = 0.0
         self._retry_at = 0.0
+        self._refused = 0
+        self._one_by_one = False
 
     def unjudged(self) -> bool:
         """Whether there is a run that a judge could be asked about now."""
@@ -101,22 +107,37 @@ class NamespaceLessons:
         wait = self._retry_at - time.monotonic()
         if wait > 0 and not at_once:
             return {"look_again_in": wait}
+        gathered = self._gathering.gather(at_once=at_once, most=1 if self._one_by_one else None)
+        if not gathered.failures:
+            self._one_by_one = False
+            return {"look_again_in": gathered.look_again_in}
         try:
-            gathered = self._gathering.gather(at_once=at_once)
-            if not gathered.failures:
-                return {"look_again_in": gathered.look_again_in}
             report = self._evolver().evolve(gathered.failures)
         except (StoppedError, StoreError):
             raise
         except Exception as error:
-            return {"evolver_failed": True, "look_again_in": self._failed(error)}
+            again = self._failed(gathered.failures, error)
+            return {"evolver_failed": True, "look_again_in": again}
         self._back_off = self._retry_at = 0.0
+        self._refused = 0
         if report.generation and report.generation % _CONSOLIDATE_EVERY == 0:
             self._evolver().consolidate()
         return {**_told(report), "look_again_in": 0.0}
 
-    def _failed(self, error: Exception) -> float:
+    def _failed(self, failures: Sequence[Failure], error: Exception) -> float:
+        """Count it and wait longer; a failure that the evolver cannot take (a provider's filter)
+        must not keep the others waiting for ever."""
         self._incidents.add("evolver", "failed", error)
+        told = error_text(error)
+        self._refused += not transient(told) and not isinstance(error, ConflictError)
+        if self._refused >= _REFUSALS:
+            self._refused = 0
+            if len(failures) == 1:
+                reason = f"the evolver failed on it {_REFUSALS} times: {told}"
+                useless = {failures[0].trajectory.id: reason}
+                evolution = Evolution(new_id(), self._parts.evolver.name, useless)
+                self._ledger.record_evolution(self._config.namespace, evolution)
+            self._one_by_one = True
         self._back_off = min(max(_BACK_OFF_FIRST, 2 * self._back_off), _BACK_OFF_MOST)
         self._retry_at = time.monotonic() + self._back_off
         return self._back_off

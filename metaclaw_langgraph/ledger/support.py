@@ -40,6 +40,16 @@ class SupportStore(DraftStore):
             judged = {row["trajectory_id"]: verdict_of(row) for row in rows}
             return _with_runs(connection, namespace, judged)
 
+    def failures_after(self, namespace: str, seq: int, *, limit: int) -> tuple[list[Failure], int]:
+        """The failures whose effective verdict came after number `seq`, in that order, and the
+        number of the last; for who looks at each once."""
+        given = {"of": require_namespace(namespace), "after": seq, "most": limit}
+        with self._read() as connection:
+            rows = connection.execute(_support_after(), given).mappings().all()
+            judged = {row["trajectory_id"]: verdict_of(row) for row in rows}
+            last = max((int(row["seq"]) for row in rows), default=seq)
+            return _with_runs(connection, namespace, judged), last
+
     def successes(self, namespace: str, *, limit: int) -> list[Failure]:
         """Runs that ended well and were judged good, newest first, whatever became of them."""
         query = (
@@ -127,6 +137,13 @@ def _support(in_words: bool) -> Select[Any]:
     if not in_words:
         return query
     return query.where(verdict.c.source.in_(("human", "verifier")), verdict.c.reason != "")
+
+
+@cache
+def _support_after() -> Select[Any]:
+    verdict = effective_verdicts(bindparam("of", type_=Text()), _RUN.role == "support")
+    query = select(verdict).where(verdict.c.seq > bindparam("after"))
+    return query.order_by(verdict.c.seq).limit(bindparam("most"))
 
 
 def _with_runs(connection: Connection, namespace: str, judged: dict[str, Verdict]) -> list[Failure]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from metaclaw_langgraph._timed import Timed
 from metaclaw_langgraph.config import RetrievalConfig
-from metaclaw_langgraph.learning.timed import Timed
 from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.embedding import Embedder, MiniLMInt8

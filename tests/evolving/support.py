@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+from metaclaw_langgraph._timed import Timed
 from metaclaw_langgraph.config import EvolvingConfig
 from metaclaw_langgraph.evolving.base import Draft, Evolver
 from metaclaw_langgraph.evolving.evolution import Evolving
 from metaclaw_langgraph.evolving.guard import Guard
 from metaclaw_langgraph.evolving.offline import OfflineEvolver
 from metaclaw_langgraph.evolving.replay import Replayer
-from metaclaw_langgraph.learning.timed import Timed
 from metaclaw_langgraph.ledger import Failure, Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.library import SkillLibrary

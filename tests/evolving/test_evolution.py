@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from metaclaw_langgraph._timed import StoppedError
 from metaclaw_langgraph.errors import ConflictError
 from metaclaw_langgraph.evolving.base import Draft, EvolverError
 from metaclaw_langgraph.evolving.replay import Replayer
-from metaclaw_langgraph.learning.timed import StoppedError
 from metaclaw_langgraph.ledger import Failure
 from metaclaw_langgraph.types import Retrieved, Skill, Trajectory
 from tests.evolving.runs import tool

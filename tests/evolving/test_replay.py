@@ -16,9 +16,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
+from metaclaw_langgraph._timed import StoppedError, Timed
 from metaclaw_langgraph.evolving.replay import Replay, Replayer, graph_replay, restored
 from metaclaw_langgraph.learning.plain import Plain
-from metaclaw_langgraph.learning.timed import StoppedError, Timed
 from metaclaw_langgraph.types import Retrieved, SkillHit, Trajectory, Verdict
 from tests.wrapping.conftest import Wrap
 from tests.wrapping.graphs import calling, scripted

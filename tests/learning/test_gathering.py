@@ -94,6 +94,30 @@ def test_what_nobody_should_learn_from_is_consumed_with_the_reason(ledger: Ledge
     assert (evolution.evolver, evolution.generation) == ("do-not-learn", None)
 
 
+def test_an_outage_is_consumed_without_a_model_too(ledger: Ledger) -> None:
+    clock = Clock()
+    real = put(ledger, outcome="failed", error="ValueError: no currency", ended=clock.time)
+    gather = gathering(ledger, clock, OfflineEvolver()).gather
+    assert gather() == Gathered()
+    outage = put(ledger, outcome="failed", error="ConnectionError: refused", ended=clock.time)
+    assert gather() == Gathered()
+    assert ledger.trajectory(NAMESPACE, outage).role == "consumed"
+    assert ledger.trajectory(NAMESPACE, real).role == "support"
+
+
+def test_a_thread_that_never_rests_does_not_keep_its_failures(ledger: Ledger) -> None:
+    clock = Clock()
+    settings: dict[str, Any] = {"support_size": 1, "support_wait": 0, "thread_debounce": 5}
+    gather = gathering(ledger, clock, **settings).gather
+    busy = bad(ledger, clock, thread="busy")
+    for _ in range(52):
+        assert gather().failures == ()
+        clock.forward(2)
+        put(ledger, ended=clock.time, thread="busy")
+    clock.forward(1)
+    assert ids(gather()) == [busy]
+
+
 def test_more_useless_failures_than_are_looked_at_hide_nothing(ledger: Ledger) -> None:
     clock = Clock()
     for _ in range(120):

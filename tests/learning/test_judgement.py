@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from metaclaw_langgraph._timed import StoppedError, Timed
 from metaclaw_langgraph.config import JudgingConfig
 from metaclaw_langgraph.errors import StoreError
 from metaclaw_langgraph.incidents import Incidents
@@ -16,7 +17,6 @@ from metaclaw_langgraph.judging.base import Judge
 from metaclaw_langgraph.judging.feedback import FeedbackJudge
 from metaclaw_langgraph.judging.llm import LLMJudge
 from metaclaw_langgraph.learning.judgement import Judgement
-from metaclaw_langgraph.learning.timed import StoppedError, Timed
 from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.types import Verdict

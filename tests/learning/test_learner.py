@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from metaclaw_langgraph._timed import StoppedError, Timed
 from metaclaw_langgraph.errors import StoreError
 from metaclaw_langgraph.incidents import Incidents
 from metaclaw_langgraph.learning import learner as learners
 from metaclaw_langgraph.learning.learner import Learner, Pass
-from metaclaw_langgraph.learning.timed import StoppedError, Timed
 from metaclaw_langgraph.redaction import Redactor
 
 Work = Callable[[bool], Pass]

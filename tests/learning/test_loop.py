@@ -241,6 +241,36 @@ def test_an_evolver_stand_in_that_is_down_costs_no_answer_and_no_failure(learnin
     assert stored(agent)[0].role == "consumed"
 
 
+def test_a_failure_that_an_evolver_stand_in_never_takes_does_not_hold_up_the_others(
+    learning: Learn,
+) -> None:
+    """As a provider's filter does: one text in the batch is enough to have it refused."""
+    refused: list[str] = []
+
+    def act() -> None:
+        if refused[0] in evolver.asked[-1]:
+            raise ValueError("the content was filtered")
+
+    evolver = StandInEvolver(act)
+    agent = learning(talk(), evolver=evolver)
+    for task in (TASK, "write another invoice"):
+        agent.invoke(ask(task))
+        agent.metaclaw.flush()
+        agent.metaclaw.feedback(False, LESSON)
+    first, second = stored(agent)
+    refused.append(first.id)
+    for _ in range(6):  # three times together, three times alone
+        assert not agent.metaclaw.learn(60)
+    assert agent.metaclaw.learn(60)
+    assert [one.role for one in stored(agent)] == ["consumed", "consumed"]
+    ledger = agent.metaclaw._store.ledger()
+    why = ledger.consumption("default", first.id)
+    assert why is not None
+    assert why[1].startswith("the evolver failed on it 3 times: ValueError: the content")
+    assert ledger.generation("default") == 1
+    assert evolver.asked[-1] == [second.id]
+
+
 # ---------------------------------------------------------------- several wrappings
 
 
