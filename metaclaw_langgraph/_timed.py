@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextvars import copy_context
-from typing import TypeVar
+from typing import Any, TypeVar
 
 __all__ = ["StoppedError", "Timed", "in_parallel"]
 
@@ -25,10 +25,17 @@ class Timed:
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._begun: set[Future[Any]] = set()
 
     def stop(self) -> None:
         """End all waiting, now and later: nobody waits for a model when the program ends."""
-        self._stopped.set()
+        with self._lock:
+            self._stopped.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait for calls that go on although nobody waits for them any more."""
+        wait(list(self._begun), max(0.0, timeout))
 
     @property
     def stopped(self) -> bool:
@@ -36,7 +43,16 @@ class Timed:
 
     def call(self, seconds: float, call: Callable[[], T], what: str) -> T:
         """The call's result; TimeoutError when it takes longer. It then goes on by itself."""
-        future = _begun(call, what)
+        future: Future[T] = Future()
+        future.add_done_callback(self._begun.discard)
+        with self._lock:  # known before it begins: `join` must not miss it
+            if self.stopped:
+                raise StoppedError
+            self._begun.add(future)
+        try:
+            _begin(future, call, what)
+        except RuntimeError as error:  # no more threads
+            future.set_exception(error)
         give_up = time.monotonic() + seconds
         while not future.done():
             if self.stopped:
@@ -50,7 +66,9 @@ class Timed:
 
 def in_parallel(calls: Sequence[Callable[[], T]], what: str) -> list[T | Exception]:
     """What the calls, made at the same time, gave or raised, in their order."""
-    futures = [_begun(call, what) for call in calls]
+    futures: list[Future[T]] = [Future() for _ in calls]
+    for future, call in zip(futures, calls, strict=True):
+        _begin(future, call, what)
     wait(futures)
     problems = [future.exception() for future in futures]
     return [
@@ -59,10 +77,9 @@ def in_parallel(calls: Sequence[Callable[[], T]], what: str) -> list[T | Excepti
     ]
 
 
-def _begun(call: Callable[[], T], what: str) -> Future[T]:
-    """The call, begun in a daemon thread. Not in an executor: those wait for their threads when
+def _begin(future: Future[T], call: Callable[[], T], what: str) -> None:
+    """Begin the call in a daemon thread. Not in an executor: those wait for their threads when
     the program ends."""
-    future: Future[T] = Future()
     context = copy_context()
 
     def work() -> None:
@@ -74,4 +91,3 @@ def _begun(call: Callable[[], T], what: str) -> Future[T]:
             future.set_exception(RuntimeError(f"{what} ended with {type(error).__name__}"))
 
     threading.Thread(target=work, name="metaclaw-call", daemon=True).start()
-    return future

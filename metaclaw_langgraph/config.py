@@ -178,10 +178,15 @@ class JudgingConfig(_Section):
     """Runs that ended longer ago are not judged any more."""
     audit: _Float = _option(0.1, "a number from 0 to 1", ge=0, le=1)
     """The share of the runs with a verifier's verdict that the model judges too, to compare."""
+    sample: _Float = _option(1.0, "a number from 0 to 1", ge=0, le=1)
+    """The share of the runs that the model judges; each costs as many calls as it has votes."""
     next_turn: bool = _option(False, "true or false")
     """Read the user's next message in a thread as a verdict ("no, I meant ...")."""
     feedback_every: _Float = _option(300.0, "seconds, 0 or more", ge=0)
     """How often feedback on traces is fetched from MLflow while the app runs; 0 for never."""
+    feedback_names: tuple[str, ...] = _option((), "a list of names")
+    """The MLflow assessments that count as verdicts; by default all by people, but those whose
+    name turns them round (hallucinated) or that are scales (rating)."""
 
 
 class EvolvingConfig(_Section):

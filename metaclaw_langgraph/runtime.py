@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -51,6 +52,7 @@ class Runtime:
         self.skilled_classes: dict[type, Any] = {}
         """The model classes that `metaclaw_model` made, by the class they were made from."""
         self._parts: Parts | None = None
+        self._given: dict[str, Any] = {}
         self._work: LearningWork | None = None
         self._begun = False
         self._start()
@@ -126,12 +128,16 @@ class Runtime:
         return self._learner.learn(None if give_up is None else give_up - time.monotonic())
 
     def learn_with(self, **parts: Any) -> None:
-        """Say who judges, who writes skills and how runs are replayed; see `with_metaclaw`."""
+        """Say who judges, who writes skills and how runs are replayed; see `with_metaclaw`.
+
+        What is not named stays as it was. Graphs that share their settings share these too.
+        """
         from metaclaw_langgraph.learning.parts import parts_for
 
-        found = parts_for(self.config, **parts)
+        given = {**self._given, **{name: one for name, one in parts.items() if one is not None}}
+        found = parts_for(self.config, **given)
         with self._setting_up:
-            self._parts, self._work = found, None
+            self._given, self._parts, self._work = given, found, None
         self._wake_learner()
 
     def begin_learning(self) -> None:
@@ -165,6 +171,8 @@ class Runtime:
         What is local comes to an end, however busy the machine is; a server or somebody's own
         embedder may hang.
         """
+        if "torch" in sys.modules:  # a judge, an evolver or a replay may be inside it
+            self._timed.join(max(timeout, _LOCAL_SECONDS))
         local = not self.config.chroma_url and self.config.retrieval.embedder == "minilm-int8"
         give_up = time.monotonic() + (max(timeout, _LOCAL_SECONDS) if local else timeout)
         self._learner.close(give_up - time.monotonic())

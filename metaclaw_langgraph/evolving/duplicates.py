@@ -31,6 +31,7 @@ __all__ = [
     "near_pairs",
     "our_records",
     "placed",
+    "same_text",
     "says_nothing_new",
 ]
 
@@ -113,6 +114,11 @@ def _match(
 def says_nothing_new(new: Skill, old: Skill) -> bool:
     """Whether every sentence of the new one stands in the old one, but for spelling."""
     return _said(new.body) <= _said(old.body)
+
+
+def same_text(one: Skill, other: Skill) -> bool:
+    """Whether the two say the same sentences, but for spelling and order."""
+    return _said(one.body) == _said(other.body)
 
 
 _ENDS = re.compile(r"[.!?;](?:\s|$)|\n")

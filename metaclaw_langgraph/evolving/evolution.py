@@ -28,6 +28,7 @@ from metaclaw_langgraph.evolving.duplicates import (
     names_for,
     our_records,
     placed,
+    same_text,
 )
 from metaclaw_langgraph.evolving.grounding import Grounding, holds_tool_results
 from metaclaw_langgraph.evolving.guard import Finding, Guard
@@ -53,6 +54,7 @@ __all__ = ["EvolutionReport", "Evolving"]
 T = TypeVar("T")
 
 _RELATED = 5
+_REMEMBERED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,9 @@ class Evolving:
         guard: Guard,
         timed: Timed,
         replayer: Replayer | None = None,
+        judged: bool = True,
     ) -> None:
+        """`judged`: whether anybody but people says how runs went."""
         self._ledger = ledger
         self._library = library
         self._search = search
@@ -89,6 +93,7 @@ class Evolving:
         self._guard = guard
         self._timed = timed
         self._replayer = replayer
+        self._judged = judged
         self._grounding = Grounding(search.embedder)
         self._namespace = library.namespace
 
@@ -99,7 +104,7 @@ class Evolving:
         left: set[str] = set()
         for some in _by_trust(failures):
             proof = self._proof()
-            drafts, most = self._drafts(some), self._config.max_drafts
+            drafts, most = self._drafts(some), self._config.max_drafts - len(outcomes)
             for draft in drafts[:most]:
                 outcome = self._try(draft, some, proof, winners)
                 outcomes.append(outcome)
@@ -158,9 +163,14 @@ class Evolving:
                 findings = merged
         trusted = [*self._replaced(put), *self._given(failures)]
         untrusted = self._grounding.untrusted(draft, failures, trusted)
-        if waits := self._waits(findings, untrusted):
-            return Outcome(put, "review", waits, untrusted is not None, findings)
-        outcome = self._prove(put, failures, proof, untrusted is not None, findings)
+        spoken = self._is_peoples_own(draft, failures)
+        if waits := self._waits(put, findings, untrusted, spoken):
+            outcome = Outcome(put, "review", waits, untrusted is not None, findings)
+        else:
+            outcome = self._prove(put, failures, proof, untrusted is not None, findings)
+        if outcome.probation and outcome.gate is None and spoken and not self._judged:
+            # Nobody but people judges: a probation would never end.
+            outcome = replace(outcome, reason="on a person's word", probation=False)
         before = winners.get(put.skill.name)
         return replace(outcome, old=before.old if before else old.get(put.skill.name))
 
@@ -185,8 +195,17 @@ class Evolving:
             return None
         return Proof(self._ledger, self._namespace, self._search, self._replayer, self._config)
 
-    def _waits(self, findings: Sequence[Finding], untrusted: str | None) -> str | None:
+    def _is_peoples_own(self, draft: Draft, failures: Sequence[Failure]) -> bool:
+        """Whether it is what people have just said, word by word."""
+        mine = [one for one in failures if one.trajectory.id in draft.origin]
+        return self._evolver.needs_words and all(one.verdict.source == "human" for one in mine)
+
+    def _waits(
+        self, draft: Draft, findings: Sequence[Finding], untrusted: str | None, spoken: bool
+    ) -> str | None:
         """Why a person has to look at it first; None when nobody has to."""
+        if not spoken and self._was_taken_out(draft):
+            return "a person rejected this text, or it was taken out of the library"
         if findings:
             return f"the guard asks: {', '.join(sorted({one.kind for one in findings}))}"
         if self._config.review == "always":
@@ -220,11 +239,23 @@ class Evolving:
         return taken
 
     def _given(self, failures: Sequence[Failure]) -> list[Skill]:
-        """The skills that the runs were given: their prompts repeat them."""
-        hits = [hit for one in failures for hit in one.trajectory.skills if hit.injected]
-        if not hits:
-            return []
-        return list(self._ledger.skills(self._namespace, {hit.id for hit in hits}).values())
+        """The skills that the runs were given and that are live: their prompts repeat them."""
+        hits = {hit.id for one in failures for hit in one.trajectory.skills if hit.injected}
+        live = hits & self._search.index.snapshot.members
+        return list(self._ledger.skills(self._namespace, live).values()) if live else []
+
+    def _was_taken_out(self, draft: Draft) -> bool:
+        """Whether somebody, or the verdicts, decided against exactly this text before."""
+        rejected = self._ledger.drafts(self._namespace, state="rejected", limit=_REMEMBERED)
+        if any(same_text(draft.skill, one.skill) for one in rejected):
+            return True
+        if not self._ledger.latest_version(self._namespace, draft.skill.name):
+            return False
+        history = self._ledger.skill_history(self._namespace, draft.skill.name)
+        return any(
+            same_text(draft.skill, one.skill) and one.intervals and one.intervals[-1].until
+            for one in history
+        )
 
     def _replaced(self, draft: Draft) -> list[Skill]:
         if draft.replaces is None:

@@ -3,6 +3,9 @@
 Each task is replayed in pairs. On the failures the draft must win: by a one-sided sign test over
 the pairs in which the two sides differ. On the successes it must not lose. Ties lose. A task that
 is given the same prompt either way is a tie that need not be run.
+
+The test is about these tasks, under whatever chance is in the model: repeats of a task are pairs
+like any others. If the draft made no difference to a task, a model without chance would tie on it.
 """
 
 from __future__ import annotations

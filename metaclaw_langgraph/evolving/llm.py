@@ -15,6 +15,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from pydantic import BaseModel
 
 from metaclaw_langgraph.evolving.base import Draft, EvolverError
+from metaclaw_langgraph.judging.base import model_name
 from metaclaw_langgraph.judging.structured import ask
 from metaclaw_langgraph.judging.transcript import quoted, transcript
 from metaclaw_langgraph.ledger.values import Failure
@@ -77,8 +78,7 @@ class LLMEvolver:
     needs_words = False
 
     def __init__(self, model: BaseChatModel, *, max_drafts: int = 3) -> None:
-        self.name = str(getattr(model, "model_name", None) or getattr(model, "model", None) or "")
-        self.name = self.name or type(model).__name__
+        self.name = model_name(model)
         self._model = model
         self._most = max_drafts
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from metaclaw_langgraph.evolving.base import Draft
 from metaclaw_langgraph.evolving.gate import GateReport
 from metaclaw_langgraph.evolving.guard import Finding
 from metaclaw_langgraph.ledger import DraftRecord, DraftState, Failure
-from metaclaw_langgraph.types import Json
+from metaclaw_langgraph.types import Json, Skill
 from metaclaw_langgraph.wrapping.run import new_id
 
 __all__ = ["Outcome", "fate", "refused"]
@@ -36,7 +36,7 @@ class Outcome:
         return DraftRecord(
             id=new_id(),
             # What the guard refuses is not kept: the text may be the harm.
-            skill=replace(skill, body="", description="") if self.state == "refused" else skill,
+            skill=Skill(skill.name, "", "") if self.state == "refused" else skill,
             state=self.state,
             replaces=self.draft.replaces,
             origin=self.draft.origin,
@@ -47,7 +47,7 @@ class Outcome:
         )
 
     def _evidence(self) -> dict[str, Json]:
-        found: dict[str, Json] = {"why": self.draft.reason}
+        found: dict[str, Json] = {} if self.state == "refused" else {"why": self.draft.reason}
         if self.findings:
             found["guard"] = [self._told(one) for one in self.findings]
         if self.gate is not None:

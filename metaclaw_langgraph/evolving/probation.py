@@ -6,7 +6,8 @@ else differs between runs, a skill that changes nothing makes passing independen
 Under that hypothesis each factor below has the mean 1, and the product (a test martingale) reaches
 1/alpha with a probability of at most alpha, however often it is looked at (Ville's inequality).
 One product bets on "it helps", another on "it hurts"; each bets only on its own side, which keeps
-it valid when the skill does the opposite.
+it valid when the skill does the opposite. This is about trials in the order in which they become
+known. A verdict that is corrected changes the past, and everything is weighed anew.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from metaclaw_langgraph.evolving.grounding import is_trusted
+from metaclaw_langgraph.evolving.grounding_trust import is_trusted
 from metaclaw_langgraph.ledger.values import Failure
-from metaclaw_langgraph.types import Json, ModelCall, ToolCall, Trajectory
+from metaclaw_langgraph.types import Json, ModelCall, ToolCall, Trajectory, Verdict
 
 __all__ = ["do_not_learn", "transient"]
 
@@ -23,15 +23,16 @@ _LONGEST = 160
 def do_not_learn(failure: Failure) -> str | None:
     """Why nothing can be learned from this failure; None when something can.
 
-    What a person or a verifier says is always learned from. A run that raised is looked at by the
-    error that ended it; one that a judge did not like, by the errors that it did not recover from.
+    What a person says is always learned from. A verifier is a program: it may pass on what an
+    outage did to the run, or what it ran into itself. A run that raised is looked at by the error
+    that ended it; one that somebody did not like, by the errors that it did not recover from.
     """
     verdict, run = failure.verdict, failure.trajectory
-    if is_trusted(verdict) and verdict.reason.strip():
+    if verdict.source == "human" and is_trusted(verdict) and verdict.reason.strip():
         return None
     if run.outcome == "cancelled":
         return "cancelled"
-    found = (transient(text) for text in _failing_errors(run))
+    found = (transient(text) for text in (*_reported(verdict), *_failing_errors(run)))
     return next((reason for reason in found if reason is not None), None)
 
 
@@ -43,6 +44,15 @@ def transient(text: str) -> str | None:
     if kind is None and name not in _MISTAKES:
         kind = _kind_of_status(message) or _kind_of_message(message)
     return f"{kind}: {_first_line(text)}" if kind else None
+
+
+def _reported(verdict: Verdict) -> Iterator[str]:
+    """The reason of a verifier that is nothing but an error; advice may speak of any."""
+    if verdict.source == "verifier":
+        reason = _ERROR_LABEL.sub("", verdict.reason, count=1)
+        bare = len(reason.split()) <= _BARE_WORDS and not _ADVICE.search(reason)
+        if bare or _TYPED.match(reason) or _kind_of_type(*_split(reason)):
+            yield reason
 
 
 def _failing_errors(run: Trajectory) -> Iterator[str]:
@@ -89,6 +99,16 @@ def _reported_error(output: Json) -> str | None:
 
 
 _ERROR_WORD = re.compile(r"\s*(?:tool )?error[:!]\s*", re.IGNORECASE)
+_ERROR_LABEL = re.compile(
+    r"\s*(?:(?:[\w-]{1,30} ){0,4}(?:failed|raised|crashed)(?:: | with )|(?:\w{1,30} )?error: )\s*",
+    re.IGNORECASE,
+)
+_BARE_WORDS = 12
+_ADVICE = re.compile(
+    r"\b(?:must|should|expected|answers?|answered|says?|said|mention\w{0,3}|use|when|if|after|retry"
+    r"|instead|missing|wrong|not|never|always|claims?|customers?|users?)\b",
+    re.IGNORECASE,
+)
 _TYPED = re.compile(r"\s*[A-Za-z_.]{0,80}(?:Error|Exception|Timeout)\b[:(]")
 _NAME = re.compile(r"\s*((?:[A-Za-z_]\w{0,80}\.){0,8}([A-Za-z_]\w{0,80}))(?:\Z|:(?:\s|\Z)|\()")
 

@@ -61,7 +61,8 @@ class FeedbackJudge:
     """Reads a person's verdict.
 
     model: reads the next message; without one, only clear English phrases count.
-    names: the MLflow assessments that count; None for all whose name does not turn them round.
+    names: the MLflow assessments that count; None for all whose name does not turn them round
+        (the setting `judging.feedback_names`).
     """
 
     source: VerdictSource = "human"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -48,14 +48,16 @@ class Gathering:
         self._sorted_out = 0
         """The number of the last verdict whose failure was looked at by the rules."""
 
-    def gather(self, *, at_once: bool = False, most: int | None = None) -> Gathered:
-        """The next failures, as many as one evolution takes (or `most`).
+    def gather(
+        self, *, at_once: bool = False, most: int | None = None, aside: Collection[str] = ()
+    ) -> Gathered:
+        """The next failures, as many as one evolution takes (or `most`), without those set aside.
 
         It is time when there are enough of them, when the first has waited long enough, or when
         somebody asks for it to be done at once.
         """
         self._sort_out()
-        waiting = self._learnable()
+        waiting = [one for one in self._learnable(aside) if one.trajectory.id not in aside]
         if not waiting:
             return Gathered()
         size = most or self._config.support_size
@@ -67,14 +69,22 @@ class Gathering:
             return Gathered(tuple(quiet[:size]))
         return Gathered(look_again_in=min([*waits, *busy_for]))
 
-    def _learnable(self) -> list[Failure]:
-        """Those that the evolver can learn from."""
+    def any_wait(self) -> bool:
+        """Whether there is a failure to look at: to learn from it, or to sort it out."""
+        words = self._evolver.needs_words
+        if self._ledger.failures(self._namespace, limit=1, in_words=words):
+            return True
+        found, _ = self._ledger.failures_after(self._namespace, self._sorted_out, limit=1)
+        return bool(found)
+
+    def _learnable(self, aside: Collection[str]) -> list[Failure]:
+        """Those that the evolver can learn from, and more than are set aside if there are."""
         limit = _LOOKED_AT
         while True:
             found = self._read(limit)
             wanted = [one for one in found if self._evolver.wants(one)]
             # Those that it does not want stay, and must not hide the others.
-            if len(found) < limit or len(wanted) >= self._config.support_size:
+            if len(found) < limit or len(wanted) >= self._config.support_size + len(aside):
                 return wanted
             limit *= 2
 

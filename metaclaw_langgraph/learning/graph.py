@@ -1,7 +1,7 @@
 """The learning graph: what runs in the background on stored runs.
 
-    metaclaw_judge ──passed──► metaclaw_keep       the query set; skills on probation
-                   └─failed──► metaclaw_evolver    the support set; new skills
+    metaclaw_judge ──no failure waits──► metaclaw_keep       skills on probation
+                   └─failures wait─────► metaclaw_evolver    new skills; skills on probation
 
 It is a graph of its own, never part of the user's: a judge woven into the user's graph would not
 run after an exception, and would hold up the answer. Its state is JSON, so that it can be looked at
@@ -10,6 +10,7 @@ in LangGraph's own tools; `langgraph.json` names it as `metaclaw_learning`.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol, TypedDict
 
 from langgraph.graph import END, START, StateGraph
@@ -29,6 +30,8 @@ class LearningState(TypedDict, total=False):
     """Trajectories that were judged good in this pass."""
     failed: list[str]
     """Trajectories that were judged bad in this pass."""
+    judge_rests: bool
+    """Whether runs wait for a judge that is left alone for a while, because it hangs."""
     kept: list[str]
     """Skills whose probation ended well."""
     retired: list[str]
@@ -48,6 +51,9 @@ class Lessons(Protocol):
 
     def judge(self) -> LearningState:
         """Judge what is unjudged."""
+
+    def failures_wait(self) -> bool:
+        """Whether there is a failure that an evolution could be made from."""
 
     def keep(self) -> LearningState:
         """Decide on skills on probation."""
@@ -72,8 +78,8 @@ def build_learning_graph(lessons: Lessons) -> CompiledStateGraph[Any, Any, Any, 
         return {**found, "look_again_in": soonest}
 
     def route(state: LearningState) -> str:
-        """A pass that only found good runs has nothing to evolve from."""
-        return KEEP if state.get("passed") and not state.get("failed") else EVOLVER
+        """Failures that wait go first, whenever they were judged."""
+        return EVOLVER if lessons.failures_wait() else KEEP
 
     builder = StateGraph(LearningState)
     builder.add_node(JUDGE, judge)
@@ -86,8 +92,9 @@ def build_learning_graph(lessons: Lessons) -> CompiledStateGraph[Any, Any, Any, 
     return builder.compile(name="metaclaw_learning")
 
 
-def learning_graph() -> CompiledStateGraph[Any, Any, Any, Any]:
+async def learning_graph() -> CompiledStateGraph[Any, Any, Any, Any]:
     """The learning graph of the configured namespace, for LangGraph's own server."""
     from metaclaw_langgraph.runtime import runtime_for
 
-    return runtime_for().learning_graph()
+    # To open the stores blocks, and the server calls this in its event loop.
+    return await asyncio.to_thread(lambda: runtime_for().learning_graph())

@@ -14,15 +14,14 @@ from metaclaw_langgraph.evolving.replay import Replayer
 from metaclaw_langgraph.evolving.rules import transient
 from metaclaw_langgraph.evolving.trials import decide_probations
 from metaclaw_langgraph.incidents import Incidents
-from metaclaw_langgraph.learning.gathering import Gathering
+from metaclaw_langgraph.learning.gathering import Gathered, Gathering
 from metaclaw_langgraph.learning.graph import LearningState
 from metaclaw_langgraph.learning.judgement import Judgement
 from metaclaw_langgraph.learning.parts import Parts
-from metaclaw_langgraph.ledger import Evolution, Failure, Ledger
+from metaclaw_langgraph.ledger import Failure, Ledger
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.library import SkillLibrary
 from metaclaw_langgraph.skills.retrieval import SkillRetriever
-from metaclaw_langgraph.wrapping.run import new_id
 from metaclaw_langgraph.wrapping.task import task_of_input
 
 if TYPE_CHECKING:
@@ -72,6 +71,8 @@ class NamespaceLessons:
         self._retry_at = 0.0
         self._refused = 0
         self._one_by_one = False
+        self._aside: set[str] = set()
+        self._consolidated = ledger.generation(config.namespace)
 
     def unjudged(self) -> bool:
         """Whether there is a run that a judge could be asked about now."""
@@ -82,8 +83,18 @@ class NamespaceLessons:
         given = self._judgement.run()
         passed = [id for id, verdict in given.items() if verdict.reward > 0]
         failed = [id for id, verdict in given.items() if verdict.reward <= 0]
-        more = 0.0 if given else None
-        return {"passed": passed, "failed": failed, "look_again_in": more}
+        more = 0.0 if self._judgement.handled else None
+        resting = self._judgement.resting()
+        return {
+            "passed": passed,
+            "failed": failed,
+            "judge_rests": resting,
+            "look_again_in": more,
+        }
+
+    def failures_wait(self) -> bool:
+        """Whether there is a failure that an evolution could be made from."""
+        return self._gathering.any_wait()
 
     def keep(self) -> LearningState:
         """Decide on skills on probation, if there is a new verdict."""
@@ -107,9 +118,8 @@ class NamespaceLessons:
         wait = self._retry_at - time.monotonic()
         if wait > 0 and not at_once:
             return {"look_again_in": wait}
-        gathered = self._gathering.gather(at_once=at_once, most=1 if self._one_by_one else None)
+        gathered = self._gather(at_once)
         if not gathered.failures:
-            self._one_by_one = False
             return {"look_again_in": gathered.look_again_in}
         try:
             report = self._evolver().evolve(gathered.failures)
@@ -120,27 +130,43 @@ class NamespaceLessons:
             return {"evolver_failed": True, "look_again_in": again}
         self._back_off = self._retry_at = 0.0
         self._refused = 0
-        if report.generation and report.generation % _CONSOLIDATE_EVERY == 0:
-            self._evolver().consolidate()
+        self._consolidate(report.generation)
         return {**_told(report), "look_again_in": 0.0}
 
+    def _gather(self, at_once: bool) -> Gathered:
+        """The next failures; those that the evolver did not take come last, each by itself."""
+        most = 1 if self._one_by_one else None
+        gathered = self._gathering.gather(at_once=at_once, most=most, aside=self._aside)
+        if not gathered.failures and gathered.look_again_in is None and self._aside:
+            self._aside.clear()
+            gathered = self._gathering.gather(at_once=at_once, most=1)
+        return gathered
+
     def _failed(self, failures: Sequence[Failure], error: Exception) -> float:
-        """Count it and wait longer; a failure that the evolver cannot take (a provider's filter)
-        must not keep the others waiting for ever."""
+        """Count it and wait longer. A failure that the evolver cannot take (a provider's filter)
+        is set aside: it must not keep the others waiting."""
         self._incidents.add("evolver", "failed", error)
-        told = error_text(error)
-        self._refused += not transient(told) and not isinstance(error, ConflictError)
+        self._refused += not transient(error_text(error)) and not isinstance(error, ConflictError)
         if self._refused >= _REFUSALS:
             self._refused = 0
             if len(failures) == 1:
-                reason = f"the evolver failed on it {_REFUSALS} times: {told}"
-                useless = {failures[0].trajectory.id: reason}
-                evolution = Evolution(new_id(), self._parts.evolver.name, useless)
-                self._ledger.record_evolution(self._config.namespace, evolution)
-            self._one_by_one = True
+                self._aside.add(failures[0].trajectory.id)
+            self._one_by_one = len(failures) > 1 or self._one_by_one
         self._back_off = min(max(_BACK_OFF_FIRST, 2 * self._back_off), _BACK_OFF_MOST)
         self._retry_at = time.monotonic() + self._back_off
         return self._back_off
+
+    def _consolidate(self, generation: int | None) -> None:
+        """Now and then merge near-duplicates; a person who reviews everything does it by hand."""
+        if generation is None or self._config.evolving.review == "always":
+            return
+        if generation // _CONSOLIDATE_EVERY == self._consolidated // _CONSOLIDATE_EVERY:
+            return
+        try:
+            self._evolver().consolidate()
+        except ConflictError:
+            return  # somebody else changed the library; tried after the next evolution
+        self._consolidated = generation
 
     def _evolver(self) -> Evolving:
         if self._evolving is None:
@@ -154,6 +180,7 @@ class NamespaceLessons:
                 guard=Guard(self._redactor, config.retrieval.token_budget),
                 timed=self._timed,
                 replayer=self._replayer(),
+                judged=self._judgement.can_judge,
             )
         return self._evolving
 

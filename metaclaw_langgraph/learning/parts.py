@@ -51,11 +51,11 @@ def parts_for(
     ConfigError or MissingExtraError when it cannot be used.
     """
     judges = _judges(config, judge)
-    reader = chat_model(config.judging.model, "judging.model") if config.judging.next_turn else None
+    readers = [one for one in judges if isinstance(one, FeedbackJudge)]
     return Parts(
-        judges=judges,
+        judges=tuple(one for one in judges if one not in readers),
         evolver=_evolver(config, evolver),
-        feedback=FeedbackJudge(reader),
+        feedback=readers[0] if readers else _reader(config),
         replay=replay,
         find_task=find_task,
     )
@@ -68,6 +68,11 @@ def _judges(config: MetaClawConfig, given: JudgeLike | None) -> tuple[Judge, ...
     if model is not None and not any(one.source == "judge" for one in judges):
         judges.append(LLMJudge(model, votes=config.judging.votes))
     return tuple(sorted(judges, key=lambda one: one.source == "judge"))
+
+
+def _reader(config: MetaClawConfig) -> FeedbackJudge:
+    model = chat_model(config.judging.model, "judging.model") if config.judging.next_turn else None
+    return FeedbackJudge(model)
 
 
 def _judge(given: Any, votes: int) -> Judge:

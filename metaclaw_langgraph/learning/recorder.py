@@ -68,7 +68,12 @@ class Recorder:
         self._queue: deque[Run] = deque()
         self._in_flight: list[Run] = []
         self._working = False
+        self._taken = 0
+        """How many runs were taken over …"""
+        self._ended = 0
+        """… and how many of them are stored, spooled or lost."""
         self._spooled = False
+        self._emptying = False
         self._changed = threading.Condition()
         self._overflow = Overflow(
             max(queue_size, _OVERFLOW_LEAST), self._spool_overflow, self._changed
@@ -84,6 +89,7 @@ class Recorder:
         with self._changed:
             room = len(self._queue) < self._limit and not self._closing
             kept = room or self._overflow.put(run)
+            self._taken += kept
             if room:
                 self._queue.append(run)
             problem = self._start_threads()
@@ -111,7 +117,10 @@ class Recorder:
         self._retry_at = 0.0
         self._wake()
         with self._changed:
-            return self._changed.wait_for(lambda: self._idle() and not self._spooled, timeout)
+            upto = self._taken  # what comes meanwhile is not waited for
+            return self._changed.wait_for(
+                lambda: self._ended >= upto and not (self._spooled or self._emptying), timeout
+            )
 
     def close(self, timeout: float) -> None:
         """Store what is there, end the threads; what is left then goes to the spool."""
@@ -167,6 +176,7 @@ class Recorder:
                 self._tend()
             finally:
                 with self._changed:
+                    self._ended += len(self._in_flight)
                     self._in_flight, self._working = [], False
                     self._changed.notify_all()
             self._collect_more()
@@ -258,10 +268,13 @@ class Recorder:
     def _spool_overflow(self, runs: Sequence[Run]) -> None:
         """In the overflow's thread."""
         self._spool_rows(self._encode(runs))
+        with self._changed:
+            self._ended += len(runs)
         self._wake()
 
     def _empty_spool(self) -> None:
         """Store what is in the spool; a file that is no good does not keep the others waiting."""
+        self._emptying = True
         self._spooled = False  # first, so that what is put there meanwhile is not forgotten
         try:
             if self._intake.run():
@@ -271,6 +284,8 @@ class Recorder:
             self._spooled = True
             self._wait_longer(error)
             return
+        finally:
+            self._emptying = False
         self._back_off = self._retry_at = 0.0
 
     def _wait_longer(self, error: Exception) -> None:

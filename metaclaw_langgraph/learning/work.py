@@ -53,4 +53,5 @@ class LearningWork:
             self._told()
         self._seen = latest
         self._due = float("inf") if again is None else time.monotonic() + again
-        return Pass(again, failed=state.get("evolver_failed", False))
+        failed = state.get("evolver_failed", False) or state.get("judge_rests", False)
+        return Pass(again, failed=failed)

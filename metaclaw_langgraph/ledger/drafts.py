@@ -91,6 +91,7 @@ class DraftStore(Store):
             "created_at": draft.created_at or now(),
             "decided_by": None if draft.decided_by is None else self._safe(draft.decided_by),
             "skill_id": draft.skill_id,
+            "base": draft.base,
         }
 
 
@@ -131,4 +132,5 @@ def _draft(row: RowMapping) -> DraftRecord:
         created_at=row["created_at"],
         decided_by=row["decided_by"],
         skill_id=row["skill_id"],
+        base=row["base"],
     )

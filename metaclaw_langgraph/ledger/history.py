@@ -40,6 +40,15 @@ class HistoryStore(Store):
             rows = connection.execute(query.order_by(_ROW.generation.desc()).limit(limit))
             return _records(connection, namespace, rows.mappings().all())
 
+    def generation_record(self, namespace: str, generation: int) -> GenerationRecord | None:
+        """One generation and what it changed; None when there is none of this number."""
+        query = select(generations).where(
+            _ROW.namespace == require_namespace(namespace), _ROW.generation == generation
+        )
+        with self._read() as connection:
+            rows = connection.execute(query).mappings().all()
+            return next(iter(_records(connection, namespace, rows)), None)
+
     def unexported_generations(self, namespace: str, limit: int) -> list[GenerationRecord]:
         """The generations that no MLflow run shows yet, oldest first."""
         query = select(generations).where(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TypeVarTuple
 
-from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Row, Select, and_, exists, func, or_, select
 
 from metaclaw_langgraph.errors import NotFoundError
 from metaclaw_langgraph.ledger.schema import trajectories, verdicts
@@ -35,12 +35,15 @@ class JudgingStore(Store):
     def unjudged(
         self, namespace: str, *, since: datetime, now: datetime, limit: int
     ) -> list[Trajectory]:
-        """The runs to judge, oldest first: ended well since `since`, and due at `now`."""
+        """The runs to judge, newest first: ended well since `since`, and due at `now`.
+
+        Not those that a judge has looked at and could not tell.
+        """
         due = or_(_TRY.trajectory_id.is_(None), _TRY.next_at <= now)
         query = (
             _waiting(select(_RUN.id), require_namespace(namespace), since)
             .where(due)
-            .order_by(_RUN.ended_at, _RUN.id)
+            .order_by(_RUN.ended_at.desc(), _RUN.id.desc())
             .limit(limit)
         )
         with self._read() as connection:
@@ -60,10 +63,10 @@ class JudgingStore(Store):
         `again` says when the next one is due after so many; None: it was the last.
         """
         mine = (_TRY.namespace == require_namespace(namespace), _TRY.trajectory_id == trajectory_id)
-        exists = select(_RUN.id).where(_RUN.namespace == namespace, _RUN.id == trajectory_id)
+        known = select(_RUN.id).where(_RUN.namespace == namespace, _RUN.id == trajectory_id)
         with self._write() as connection:
             self._lock(connection, namespace)
-            if connection.execute(exists).first() is None:
+            if connection.execute(known).first() is None:
                 raise NotFoundError(f"no trajectory {trajectory_id!r} in namespace {namespace!r}")
             before = connection.execute(select(_TRY.tries).where(*mine)).scalar() or 0
             row = {
@@ -97,7 +100,7 @@ class JudgingStore(Store):
             .where(_GIVEN.namespace == require_namespace(namespace))
             .where(_GIVEN.trajectory_id.in_(_checked(namespace)))
             .where(or_(_RUN.outcome.in_(JUDGEABLE), _GIVEN.source.in_(("human", "judge"))))
-            .order_by(_GIVEN.trajectory_id, _GIVEN.seq)
+            .order_by(_GIVEN.trajectory_id, _GIVEN.at, _GIVEN.seq)
         )
         with self._read() as connection:
             rows = connection.execute(query).all()
@@ -106,10 +109,11 @@ class JudgingStore(Store):
 
 def _waiting(what: Select[*Ts], namespace: str, since: datetime) -> Select[*Ts]:
     same = and_(_RUN.namespace == _TRY.namespace, _RUN.id == _TRY.trajectory_id)
+    judged = exists().where(_same_run(), _GIVEN.source == "judge").correlate(trajectories)
     return (
         what.select_from(trajectories.outerjoin(judging, same))
         .where(_RUN.namespace == namespace, _RUN.role == "unjudged", _RUN.outcome == "ok")
-        .where(_RUN.ended_at >= since)
+        .where(_RUN.ended_at >= since, ~judged)
     )
 
 
@@ -118,14 +122,20 @@ def _same_run() -> ColumnElement[bool]:
 
 
 def _checked(namespace: str) -> Select[str]:
-    """The runs that somebody above the judge has judged: far fewer than the judge has."""
+    """The runs that the judge and somebody above it have judged; from an index alone."""
+    other = verdicts.alias().c
+    above = exists().where(
+        other.namespace == namespace,
+        other.source.in_(("human", "verifier")),
+        other.trajectory_id == _GIVEN.trajectory_id,
+    )
     return select(_GIVEN.trajectory_id).where(
-        _GIVEN.namespace == namespace, _GIVEN.source.in_(("human", "verifier"))
+        _GIVEN.namespace == namespace, _GIVEN.source == "judge", above
     )
 
 
 def _agreements(rows: Iterable[Row[str, VerdictSource, float]]) -> list[Agreement]:
-    # In order of arrival, so the later of one source replaces the earlier.
+    # In order of time, so the later of one source replaces the earlier.
     by_run: dict[str, dict[VerdictSource, float]] = {}
     for id, source, reward in rows:
         by_run.setdefault(id, {})[source] = reward

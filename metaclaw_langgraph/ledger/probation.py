@@ -8,15 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, select
 
 from metaclaw_langgraph.errors import ConflictError
-from metaclaw_langgraph.ledger.schema import membership, trajectories
+from metaclaw_langgraph.ledger.schema import membership, trajectories, verdicts
 from metaclaw_langgraph.ledger.schema_learning import probations, skill_uses
 from metaclaw_langgraph.ledger.store import Store, chunks, now, require_namespace
 from metaclaw_langgraph.ledger.values import Probation, ProbationState, Trial
+from metaclaw_langgraph.ledger.verdicts import counts
 from metaclaw_langgraph.types import Json
 
 __all__ = ["ProbationStore"]
 
-_ROW, _USE, _RUN = probations.c, skill_uses.c, trajectories.c
+_ROW, _USE, _RUN, _GIVEN = probations.c, skill_uses.c, trajectories.c, verdicts.c
 
 
 class ProbationStore(Store):
@@ -34,16 +35,17 @@ class ProbationStore(Store):
             return [_probation(row) for row in rows.mappings()]
 
     def trials(self, namespace: str, skill_id: str) -> list[Trial]:
-        """The judged runs since the skill's latest probation began, in the order they started.
+        """The judged runs since the skill's latest probation began, in the order they were judged.
 
-        Only runs that were given the skill, or had it withheld by lot: where there was no room
-        for it, nothing can be learnt about it.
+        That is the order in which a test that looks after each verdict sees them. Only runs that
+        were given the skill, or had it withheld by lot: where there was no room for it, nothing
+        can be learnt about it.
         """
         latest = select(func.max(_ROW.started_at)).where(
             _ROW.namespace == require_namespace(namespace), _ROW.skill_id == skill_id
         )
         query = (
-            select(_RUN.started_at, _RUN.id, _USE.how, _RUN.reward)
+            select(_judged(), _RUN.started_at, _RUN.id, _USE.how, _RUN.reward)
             .join(skill_uses, and_(_USE.namespace == _RUN.namespace, _USE.trajectory_id == _RUN.id))
             .where(_USE.namespace == namespace, _USE.skill_id == skill_id)
             .where(_USE.how.in_(("injected", "withheld")), _RUN.reward.is_not(None))
@@ -54,14 +56,14 @@ class ProbationStore(Store):
                 return []
             # Sorted here: few runs found it, and SQLite would read all runs since then instead.
             rows = sorted(map(tuple, connection.execute(query)))
-        return [Trial(id, how == "withheld", r > 0) for at, id, how, r in rows if at >= began]
+        return [Trial(id, how == "withheld", r > 0) for _, at, id, how, r in rows if at >= began]
 
     def open_trials(self, namespace: str) -> dict[str, list[Trial]]:
         """The trials of every skill that is on probation, as `trials`, in one query."""
         used = and_(_USE.namespace == _ROW.namespace, _USE.skill_id == _ROW.skill_id)
         ran = and_(_RUN.namespace == _USE.namespace, _RUN.id == _USE.trajectory_id)
         query = (
-            select(_ROW.skill_id, _RUN.started_at, _RUN.id, _USE.how, _RUN.reward)
+            select(_ROW.skill_id, _judged(), _RUN.started_at, _RUN.id, _USE.how, _RUN.reward)
             .join_from(probations, skill_uses, used)
             .join(trajectories, ran)
             .where(_ROW.namespace == require_namespace(namespace), _ROW.state == "open")
@@ -71,7 +73,7 @@ class ProbationStore(Store):
         found: dict[str, list[Trial]] = {}
         with self._read() as connection:
             rows = sorted(map(tuple, connection.execute(query)))
-        for skill_id, _, id, how, reward in rows:
+        for skill_id, _, _, id, how, reward in rows:
             found.setdefault(skill_id, []).append(Trial(id, how == "withheld", reward > 0))
         return found
 
@@ -139,6 +141,14 @@ class ProbationStore(Store):
             "state": "open",
             "evidence": self._safe_json(probation.evidence),
         }
+
+
+def _judged() -> ColumnElement[int]:
+    """The number of a run's first verdict that counts; 0 for what was stored with its reward."""
+    first = select(func.min(_GIVEN.seq)).where(
+        _GIVEN.namespace == _RUN.namespace, _GIVEN.trajectory_id == _RUN.id, counts()
+    )
+    return func.coalesce(first.correlate(trajectories).scalar_subquery(), 0)
 
 
 def _is_open(namespace: str, ids: Sequence[str]) -> ColumnElement[bool]:

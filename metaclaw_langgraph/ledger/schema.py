@@ -137,7 +137,7 @@ trajectories = Table(
 verdicts = Table(
     "metaclaw_verdict",
     metadata,
-    # Order of arrival: the later of two verdicts of one rank wins.
+    # Order of arrival, also of the transactions: `seq` grows under the namespace's lock.
     Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("namespace", Text, nullable=False),
     Column("trajectory_id", Text, nullable=False),
@@ -152,6 +152,8 @@ verdicts = Table(
     Index(None, "namespace", "trajectory_id"),
     # The same assessment, read twice, counts once. Verdicts without an origin do not collide.
     Index(None, "namespace", "trajectory_id", "origin", unique=True),
+    # Whom a source has judged, without reading what the others said.
+    Index(None, "namespace", "source", "trajectory_id"),
 )
 
 skills = Table(

@@ -67,6 +67,7 @@ evolutions = Table(
     Column("generation", Integer),
     Column("details", Text, nullable=False),
     PrimaryKeyConstraint("namespace", "id"),
+    Index(None, "namespace", "generation"),
 )
 
 # The key is the trajectory alone: nothing can be consumed twice.
@@ -104,6 +105,7 @@ drafts = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("decided_by", Text),
     Column("skill_id", Text),
+    Column("base", Text),
     PrimaryKeyConstraint("namespace", "id"),
     ForeignKeyConstraint(
         ["namespace", "evolution_id"], ["metaclaw_evolution.namespace", "metaclaw_evolution.id"]

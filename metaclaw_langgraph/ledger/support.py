@@ -74,9 +74,13 @@ class SupportStore(DraftStore):
             self._lock(connection, namespace)
             self._consume(connection, namespace, evolution, None)
 
-    def evolutions(self, namespace: str, limit: int = 50) -> list[EvolutionRecord]:
-        """Newest first."""
+    def evolutions(
+        self, namespace: str, limit: int = 50, *, generation: int | None = None
+    ) -> list[EvolutionRecord]:
+        """Newest first; only those that made this generation, if one is given."""
         query = select(evolutions).where(_EVOLUTION.namespace == require_namespace(namespace))
+        if generation is not None:
+            query = query.where(_EVOLUTION.generation == generation)
         query = query.order_by(_EVOLUTION.at.desc(), _EVOLUTION.id.desc()).limit(limit)
         with self._read() as connection:
             rows = connection.execute(query).mappings().all()

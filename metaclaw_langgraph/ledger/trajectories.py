@@ -48,8 +48,19 @@ class TrajectoryStore(Store):
             stored = connection.execute(insert.returning(_ROW.namespace, _ROW.id), rows).all()
             new = _those(rows, {(one.namespace, one.id) for one in stored})
             put_uses(connection, new)
-            put_run_verdicts(connection, new)
+            self._put_run_verdicts(connection, new)
         return len(stored)
+
+    def _put_run_verdicts(self, connection: Connection, new: Sequence[Mapping[str, Any]]) -> None:
+        """What the runs that failed say of themselves.
+
+        Under the lock, as every verdict: so a higher number is never seen before a lower one.
+        Only now: from here on nothing waits for the rows of another batch that wants the lock.
+        """
+        failed = [row for row in new if row["outcome"] == "failed" and row["role"] == "support"]
+        for namespace in sorted({row["namespace"] for row in failed}):
+            self._lock(connection, namespace)
+        put_run_verdicts(connection, failed)
 
     def trajectories(
         self,

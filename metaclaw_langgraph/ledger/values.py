@@ -189,6 +189,8 @@ class DraftRecord:
     decided_by: str | None = None
     skill_id: str | None = None
     """The version that it became, when it is live."""
+    base: str | None = None
+    """The live version that it was written against; None when none had its name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,18 @@
 """Verdicts, and the role that the effective one gives its trajectory.
 
-human > verifier > judge > run; of one rank the later wins. A trajectory that was interrupted or
-cancelled says nothing about the agent, so only a human's verdict counts there. The move to a role
-is in the transaction that stores the verdict. Data that was already consumed by an evolution or
-trained on keeps its role: that use cannot be undone.
+human > verifier > judge > run; of one rank the later wins, by the time that it was given: feedback
+is fetched minutes after. A judge's 0 means that it cannot tell, so it does not count; a person's or
+a verifier's is the lower of two marks, a failure. A trajectory that was interrupted or cancelled
+says nothing about the agent, so only a human's verdict counts there. The move to a role is in the
+transaction that stores the verdict. Data that was already consumed by an evolution or trained on
+keeps its role: that use cannot be undone.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
 from sqlalchemy import (
@@ -17,9 +20,14 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     RowMapping,
+    Select,
     Subquery,
+    Text,
+    and_,
+    bindparam,
     case,
     func,
+    not_,
     or_,
     select,
 )
@@ -33,6 +41,7 @@ __all__ = [
     "JUDGEABLE",
     "RUN_FAILED",
     "VerdictStore",
+    "counts",
     "effective_verdicts",
     "put_run_verdicts",
     "verdict_of",
@@ -55,6 +64,7 @@ class VerdictStore(Store):
         """Store a verdict; the role that the trajectory has now.
 
         A verdict from an `origin` that was stored before for this trajectory changes nothing.
+        One without a time was given now.
         """
         row = self._verdict_row(require_namespace(namespace), trajectory_id, verdict)
         with self._write() as connection:
@@ -63,9 +73,7 @@ class VerdictStore(Store):
             if _is_known(connection, row):
                 return cast(Role, trajectory["role"])
             connection.execute(verdicts.insert(), row)
-            effective = _effective(
-                trajectory["outcome"], _verdicts(connection, namespace, trajectory_id)
-            )
+            effective = _effective(connection, namespace, trajectory_id)
             role = _role(trajectory, effective, current)
             _move(connection, namespace, trajectory_id, role, effective)
         return role
@@ -101,7 +109,7 @@ class VerdictStore(Store):
 
 
 def put_run_verdicts(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """What the runs that failed say of themselves; `rows` are new rows of trajectories."""
+    """The verdicts of runs that failed; `rows` are their rows, the namespaces are locked."""
     given = [
         {
             "namespace": row["namespace"],
@@ -112,10 +120,16 @@ def put_run_verdicts(connection: Connection, rows: Sequence[Mapping[str, Any]]) 
             "at": now(),
         }
         for row in rows
-        if row["outcome"] == "failed" and row["role"] == "support"
     ]
     if given:
         connection.execute(verdicts.insert(), given)
+
+
+def counts() -> ColumnElement[bool]:
+    """Whether a verdict counts, for a query that joins it with its trajectory."""
+    row = verdicts.c
+    judgeable = or_(trajectories.c.outcome.in_(JUDGEABLE), row.source == "human")
+    return and_(judgeable, not_(and_(row.source == "judge", row.reward == 0)))
 
 
 def effective_verdicts(namespace: str | BindParameter[str], which: ColumnElement[bool]) -> Subquery:
@@ -123,13 +137,13 @@ def effective_verdicts(namespace: str | BindParameter[str], which: ColumnElement
     row, run = verdicts.c, trajectories.c
     # First the trajectories, in a query of their own: SQLite would else read all verdicts.
     ids = select(run.id).where(run.namespace == namespace, which).correlate(None)
-    order = [case(_RANK, value=row.source).desc(), row.seq.desc()]
+    order = [case(_RANK, value=row.source).desc(), row.at.desc(), row.seq.desc()]
     place = func.row_number().over(partition_by=row.trajectory_id, order_by=order)
     ranked = (
         select(verdicts, place.label("place"))
         .join(trajectories, (row.namespace == run.namespace) & (row.trajectory_id == run.id))
         .where(row.namespace == namespace, row.trajectory_id.in_(ids))
-        .where(or_(run.outcome.in_(JUDGEABLE), row.source == "human"))
+        .where(counts())
         .subquery()
     )
     return select(ranked).where(ranked.c.place == 1).subquery()
@@ -185,11 +199,16 @@ def verdict_of(row: RowMapping) -> Verdict:
     )
 
 
-def _effective(outcome: str, given: Sequence[Verdict]) -> Verdict | None:
-    judgeable = outcome in JUDGEABLE
-    counted = [verdict for verdict in given if judgeable or verdict.source == "human"]
-    # max() keeps the first of equals, so look from the latest on.
-    return max(reversed(counted), key=lambda verdict: _RANK[verdict.source], default=None)
+@cache
+def _effective_of() -> Select[Any]:
+    """Built once: every verdict asks, and to build it takes longer than to run it."""
+    this = trajectories.c.id == bindparam("id", type_=Text())
+    return select(effective_verdicts(bindparam("of", type_=Text()), this))
+
+
+def _effective(connection: Connection, namespace: str, id: str) -> Verdict | None:
+    found = connection.execute(_effective_of(), {"of": namespace, "id": id}).mappings().first()
+    return None if found is None else verdict_of(found)
 
 
 def _role(trajectory: RowMapping, effective: Verdict | None, current: int) -> Role:

@@ -1,6 +1,7 @@
 """How far the judge agrees with people and verifiers: one MLflow run that grows with the pairs.
 
-The run says in a tag which figures it shows; it is written to only when they are others.
+The run says in a tag which figures it shows; it is written to only when they are others. They are
+computed only when there is a new verdict.
 """
 
 from __future__ import annotations
@@ -36,16 +37,20 @@ class AgreementRun:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._pairs: Sequence[Agreement] = []
+        self._seen = 0
 
     def pending(self) -> bool:
         return False
 
     def run(self) -> bool:
-        pairs = self._context.ledger.agreements(self._context.namespace)
-        if pairs == self._pairs:
+        context = self._context
+        latest = context.ledger.last_verdict(context.namespace)
+        if latest == self._seen:
             return False
-        changed = self._show(agreement(pairs))
-        self._pairs = pairs
+        pairs = context.ledger.agreements(context.namespace)
+        changed = pairs != self._pairs and self._show(agreement(pairs))
+        # Only now: what could not be shown is tried again.
+        self._pairs, self._seen = pairs, latest
         return changed
 
     def _show(self, report: AgreementReport) -> bool:

@@ -42,7 +42,7 @@ class Assessments:
     def __init__(self, context: Context, clock: Callable[[], float] = time.monotonic) -> None:
         self._context = context
         self._clock = clock
-        self._judge = FeedbackJudge()
+        self._judge = FeedbackJudge(names=context.order.feedback_names or None)
         self._counts: Counts | None = None
         self._can_count = True
         self._look_again = 0.0

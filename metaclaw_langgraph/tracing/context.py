@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,8 @@ class Order:
     mlflow_uri: str
     redact: dict[str, Any]
     parent: int
+    feedback_names: list[str] = field(default_factory=list)
+    """The assessments that count as feedback; none: all, but those whose name turns them round."""
 
 
 class UnreachableError(Exception):

@@ -33,7 +33,6 @@ _MOST_METRICS = 500
 _MOST_PARAMS = 50
 _LONGEST_PARAM = 500
 _LONGEST_DIFF = 1_000_000
-_EVOLUTIONS = 200
 
 
 class GenerationRuns:
@@ -111,14 +110,12 @@ class GenerationRuns:
 
     def _figures(self, record: GenerationRecord) -> dict[str, float]:
         ledger, namespace = self._context.ledger, self._context.namespace
-        evolutions = ledger.evolutions(namespace, _EVOLUTIONS)
+        evolutions = ledger.evolutions(namespace, generation=record.generation)
         return {
             "skills": len(ledger.members(namespace, record.generation)),
             "added": len(record.added),
             "removed": len(record.removed),
-            "consumed failures": sum(
-                len(one.consumed) for one in evolutions if one.generation == record.generation
-            ),
+            "consumed failures": sum(len(one.consumed) for one in evolutions),
             **figures(record.details),
         }
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,6 +47,7 @@ class ExporterLauncher:
             ledger_url=config.resolved_ledger_url,
             mlflow_uri=config.resolved_mlflow_uri,
             redact=config.redact.model_dump(mode="json"),
+            feedback_names=config.judging.feedback_names,
         )
 
     def __init__(
@@ -57,6 +58,7 @@ class ExporterLauncher:
         ledger_url: str,
         mlflow_uri: str,
         redact: Mapping[str, Any],
+        feedback_names: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._order = {
@@ -66,6 +68,7 @@ class ExporterLauncher:
             "mlflow_uri": mlflow_uri,
             "redact": dict(redact),
             "parent": os.getpid(),
+            "feedback_names": list(feedback_names),
         }
         self._home = home
         self._namespace = namespace

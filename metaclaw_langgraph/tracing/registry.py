@@ -59,7 +59,7 @@ class SkillMirror:
         if not current or self._so_far() >= current:
             return False
         number = self._so_far() + 1
-        record = self._record(number, current)
+        record = self._context.ledger.generation_record(self._context.namespace, number)
         registry = self._open()
         if record is None or self._mirror(registry, record):
             self._done(number)
@@ -77,10 +77,6 @@ class SkillMirror:
         self._context.client.set_experiment_tag(experiment_id, _DONE, str(number))
         self._mirrored = number
         self._made.clear()
-
-    def _record(self, number: int, current: int) -> GenerationRecord | None:
-        found = self._context.ledger.generations(self._context.namespace, current - number + 1)
-        return next((one for one in found if one.generation == number), None)
 
     def _mirror(self, registry: Registry, record: GenerationRecord) -> bool:
         """Make some of the changes that are left; whether these were the last."""

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from metaclaw_langgraph.evolving.base import Draft
 from metaclaw_langgraph.evolving.grounding import Grounding
 from metaclaw_langgraph.evolving.guard import Guard
+from metaclaw_langgraph.evolving.offline import OfflineEvolver
 from metaclaw_langgraph.ledger.values import Failure
 from metaclaw_langgraph.redaction import Redactor
 from metaclaw_langgraph.skills.embedding import Embedder, MiniLMInt8
 from metaclaw_langgraph.skills.format import find_skill_files, read_skill
-from metaclaw_langgraph.types import Skill, Trajectory, VerdictSource
+from metaclaw_langgraph.types import Skill, ToolCall, Trajectory, VerdictSource
 from tests.evolving.runs import call, failure, message, tool, trajectory
 
 DATA = Path(__file__).parent / "data"
@@ -39,26 +40,41 @@ class Poison:
     text: str
     obeyed: str
     paraphrased: str
+    part: Literal["body", "description", "name", "metadata"] = "body"
+    """Where in the skill the evolver puts it."""
+    body: str = ""
+    """The rest of the skill, when it is not put there: what a person said."""
+    source: VerdictSource = "judge"
+    reason: str = "The answer did not help."
+    task: str = "Please look this up and answer."
+
+    def skill(self, wording: str) -> Skill:
+        """What the evolver writes."""
+        said = self.obeyed if wording == "obeyed" else self.paraphrased
+        skill = Skill("learned-advice", "Advice for such tasks", self.body)
+        if self.part == "metadata":
+            return replace(skill, metadata={"metadata": {"note": said}})
+        changed: dict[str, Any] = {self.part: said}
+        return replace(skill, **changed)
 
     def run(self) -> Trajectory:
         """A run that met the injection."""
         if self.channel == "user":
             said = message("human", self.text), message("ai", "Done.")
             return trajectory(*said, id=self.id, task=self.text, calls=[call(0)])
-        asked = "Please look this up and answer."
         return trajectory(
-            message("human", asked),
+            message("human", self.task),
             message("tool", self.text),
             message("ai", "Here is what I found."),
             id=self.id,
-            task=asked,
+            task=self.task,
             tools=[tool(1, output=self.text)],
             calls=[call(0), call(2)],
         )
 
     def failure(self) -> Failure:
-        """The run as a failure; the judge said nothing of use."""
-        return failure(self.run(), "judge", "The answer did not help.")
+        """The run as a failure; in most classes the judge said nothing of use."""
+        return failure(self.run(), self.source, self.reason)
 
 
 @dataclass(frozen=True)
@@ -71,9 +87,11 @@ class Benign:
     reason: str
     description: str
     body: str
+    answer: str = "Here it is."
 
-    def failure(self) -> Failure:
-        run = trajectory(message("human", self.user), message("ai", "Here it is."), task=self.user)
+    def failure(self, tools: Sequence[ToolCall] = ()) -> Failure:
+        said = message("human", self.user), message("ai", self.answer)
+        run = trajectory(*said, task=self.user, tools=tools)
         return failure(run, self.source, self.reason)
 
 
@@ -84,6 +102,8 @@ class Figures:
     stopped: Counter[tuple[str, str, str, str | None]] = field(default_factory=Counter)
     passed: list[tuple[str, str]] = field(default_factory=list)
     false_alarms: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    corrected: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    """Corrections that the offline evolver makes skills of, from runs with tool results."""
     library: Counter[str | None] = field(default_factory=Counter)
 
 
@@ -116,6 +136,7 @@ class Measure:
     def __init__(self, embedder: Embedder | None) -> None:
         self.guard = Guard(Redactor(), TOKEN_BUDGET)
         self.grounding = Grounding(embedder)
+        self.offline = OfflineEvolver()
 
     def stopped_by(self, made: Draft, origin: Failure) -> str | None:
         """The first defence that keeps a draft from going live by itself."""
@@ -130,14 +151,18 @@ class Measure:
     def figures(self) -> Figures:
         figures = Figures()
         for one in poisons():
-            for wording, body in (("obeyed", one.obeyed), ("paraphrased", one.paraphrased)):
-                by = self.stopped_by(draft(body, one.id), one.failure())
+            for wording in ("obeyed", "paraphrased"):
+                made = Draft(one.skill(wording), None, (one.id,), "test")
+                by = self.stopped_by(made, one.failure())
                 figures.stopped[one.kind, one.channel, wording, by] += 1
                 if by is None:
                     figures.passed.append((one.id, wording))
         for good in benign():
             made = draft(good.body, description=good.description)
             figures.false_alarms[good.source, self.stopped_by(made, good.failure())] += 1
+            origin = good.failure([tool(1, output="3 results")])
+            for made in self.offline.draft([origin], []) if self.offline.wants(origin) else ():
+                figures.corrected[good.source, self.stopped_by(made, origin)] += 1
         for skill in library():
             found = {finding.severity for finding in self.guard.check(skill)}
             figures.library[next((s for s in ("refuse", "review") if s in found), None)] += 1
@@ -179,6 +204,7 @@ def main() -> None:
         print(f"{wording}\n{table(figures, wording)}\n")
     print("passed:", *figures.passed)
     print("false alarms:", dict(figures.false_alarms))
+    print("corrections, from runs with tool results:", dict(figures.corrected))
     print("library:", dict(figures.library))
 
 

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from metaclaw_langgraph.errors import ConflictError, NotFoundError
 from metaclaw_langgraph.evolving.review import approve, reject
+from metaclaw_langgraph.ledger import DraftRecord, Evolution
 from metaclaw_langgraph.types import Skill
 from tests.evolving.support import NAMESPACE, Home, StandInEvolver
 
 ADVICE = Skill("bake-bread", "bake a loaf of bread", "Weigh the flour.")
+GUESS = Skill("bake-bread", "bake a loaf of bread", "Guess the flour.")
 TASK = "bake a loaf of bread"
 
 
-def waiting(shop: Home, skill: Skill = ADVICE, replaces: str | None = None) -> str:
-    """A draft in review; its id."""
+def waiting(shop: Home) -> str:
+    """A draft of a new skill in review; its id."""
     shop.fail(TASK, "bad", "judge")
-    evolver = StandInEvolver(skill, replaces=replaces)
-    report = shop.evolving(evolver, review="always").evolve(shop.failures())
+    report = shop.evolving(StandInEvolver(ADVICE), review="always").evolve(shop.failures())
     assert report.drafts[0].state == "review"
     return report.drafts[0].id
+
+
+def written(shop: Home, base: str) -> str:
+    """A draft in review that was written to replace a live version; its id."""
+    draft = DraftRecord("d-1", ADVICE, "review", "bake-bread", (), True, "a tool's", base=base)
+    shop.ledger.record_evolution(NAMESPACE, Evolution("e-1", "stand-in", {}, (draft,)))
+    return draft.id
 
 
 def test_an_approved_draft_is_live_without_probation(shop: Home) -> None:
@@ -85,28 +95,63 @@ def test_a_new_skill_does_not_replace_one_that_is_live_meanwhile(shop: Home) -> 
 
 
 def test_a_better_version_replaces_the_live_one(shop: Home) -> None:
-    shop.put(Skill("bake-bread", "bake a loaf of bread", "Guess the flour."))
-    id = waiting(shop, replaces="bake-bread")
+    shop.put(GUESS)
+    id = written(shop, base="bake-bread@1")
     approve(shop.ledger, shop.library, id, "kim")
     assert [one.body for one in shop.library.active()] == ["Weigh the flour."]
     assert shop.names() == ["bake-bread@2"]
 
 
-def test_a_better_version_of_what_is_gone_meanwhile_is_new(shop: Home) -> None:
-    shop.put(Skill("bake-bread", "bake a loaf of bread", "Guess the flour."))
-    id = waiting(shop, replaces="bake-bread")
-    shop.library.retire(["bake-bread"])
+def test_a_better_version_does_not_replace_a_newer_one(shop: Home) -> None:
+    shop.put(GUESS)
+    id = written(shop, base="bake-bread@1")
+    shop.put(Skill("bake-bread", "bake a loaf of bread", "Theirs."))
+    with pytest.raises(
+        ConflictError, match="replace bake-bread@1, which is replaced by bake-bread@2 meanwhile"
+    ):
+        approve(shop.ledger, shop.library, id, "kim")
+    assert shop.library.active()[0].body == "Theirs."
+    assert shop.ledger.draft(NAMESPACE, id).state == "review"
+    shop.library.rollback(1)
     approve(shop.ledger, shop.library, id, "kim")
-    assert shop.names() == ["bake-bread@2"]
+    assert shop.names() == ["bake-bread@3"]
+
+
+def test_a_better_version_of_what_is_gone_meanwhile_is_refused(shop: Home) -> None:
+    shop.put(GUESS)
+    id = written(shop, base="bake-bread@1")
+    shop.library.retire(["bake-bread"])
+    with pytest.raises(ConflictError, match="replace bake-bread@1, which is no longer live"):
+        approve(shop.ledger, shop.library, id, "kim")
+    assert shop.names() == []
+    reject(shop.ledger, NAMESPACE, id, "kim")
+
+
+def test_a_version_that_comes_at_the_last_moment_is_not_replaced(
+    shop: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.put(GUESS)
+    id = written(shop, base="bake-bread@1")
+    right = shop.library.put
+
+    def put(*given: Any, **others: Any) -> Any:
+        monkeypatch.undo()
+        shop.put(Skill("bake-bread", "bake a loaf of bread", "Theirs."))
+        return right(*given, **others)
+
+    monkeypatch.setattr(shop.library, "put", put)
+    with pytest.raises(ConflictError, match="replaced by bake-bread@2 meanwhile"):
+        approve(shop.ledger, shop.library, id, "kim")
+    assert shop.library.active()[0].body == "Theirs."
+    assert shop.ledger.draft(NAMESPACE, id).state == "review"
 
 
 def test_a_draft_whose_text_is_live_already_is_to_be_rejected(shop: Home) -> None:
-    shop.put(Skill("bake-bread", "bake a loaf of bread", "Guess the flour."))
-    id = waiting(shop, replaces="bake-bread")
     shop.put(ADVICE)
+    id = written(shop, base="bake-bread@1")
     with pytest.raises(
-        ConflictError, match="bake-bread@2 is live and says exactly this: reject the draft"
+        ConflictError, match="bake-bread@1 is live and says exactly this: reject the draft"
     ):
         approve(shop.ledger, shop.library, id, "kim")
-    assert shop.ledger.generation(NAMESPACE) == 2
+    assert shop.ledger.generation(NAMESPACE) == 1
     reject(shop.ledger, NAMESPACE, id, "kim")

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw_langgraph.evolving.rules import do_not_learn, transient
-from metaclaw_langgraph.types import VerdictSource
+from metaclaw_langgraph.judging.feedback import NEXT_TURN
+from metaclaw_langgraph.ledger.values import Failure
+from metaclaw_langgraph.types import Verdict, VerdictSource
 from tests.evolving.runs import call, failure, tool, trajectory
 
+SOURCES: tuple[VerdictSource, ...] = ("human", "verifier", "judge")
 PASSING: dict[str, tuple[str, ...]] = {
     "time-out": (
         "TimeoutError: ",
@@ -136,12 +139,65 @@ def test_the_reason_is_one_short_line() -> None:
     assert len(transient("TimeoutError: " + "x" * 5000) or "") < 200
 
 
-@pytest.mark.parametrize("source", ["human", "verifier"])
-def test_what_a_person_or_a_verifier_says_is_always_learned_from(source: VerdictSource) -> None:
+def test_what_a_person_says_is_always_learned_from() -> None:
     run = trajectory(outcome="failed", error="TimeoutError: ")
-    assert do_not_learn(failure(run, source, "Use the short query.")) is None
-    assert do_not_learn(failure(run, source, "  ")) == "time-out: TimeoutError:"
-    assert do_not_learn(failure(run, "judge", "Use the short query.")) is not None
+    assert do_not_learn(failure(run, "human", "Use the short query.")) is None
+    for unspoken in SOURCES:
+        assert do_not_learn(failure(run, unspoken, "  ")) == "time-out: TimeoutError:"
+    for told in SOURCES[1:]:
+        assert do_not_learn(failure(run, told, "Use the short query.")) is not None
+
+
+def test_a_users_next_message_is_not_what_a_person_says_of_a_run() -> None:
+    run = trajectory(outcome="failed", error="TimeoutError: ")
+    turn = Verdict(-1.0, "human", "That did not work.", author=NEXT_TURN, origin=NEXT_TURN)
+    assert do_not_learn(Failure(run, turn)) == "time-out: TimeoutError:"
+
+
+def test_a_verifiers_words_do_not_make_a_lesson_of_an_outage() -> None:
+    reason = "The answer must hold a price."
+    timed_out = "TimeoutError: the price service timed out"
+    lost = trajectory(tools=[tool(1), tool(2, timed_out)], calls=[call(0), call(3)])
+    assert do_not_learn(failure(lost, "verifier", reason)) == f"time-out: {timed_out}"
+    recovered = trajectory(tools=[tool(1, timed_out), tool(2)], calls=[call(0), call(3)])
+    assert do_not_learn(failure(recovered, "verifier", reason)) is None
+    mistaken = trajectory(tools=[tool(1, "KeyError: 'price'")])
+    assert do_not_learn(failure(mistaken, "verifier", reason)) is None
+    assert do_not_learn(failure(trajectory(outcome="cancelled"), "verifier", reason)) == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "TimeoutError: the price service timed out",
+        "TimeoutError",
+        "httpx.ConnectTimeout: ",
+        "check failed: TimeoutError: the price service timed out",
+        "the price check crashed with ConnectionError: refused",
+        "Error: connection refused",
+        "Request timed out.",
+        "429 Too Many Requests",
+    ],
+)
+def test_a_verifier_that_ran_into_an_outage_teaches_nothing(reason: str) -> None:
+    assert do_not_learn(failure(trajectory(), "verifier", reason)) is not None
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "The answer must say that the request timed out.",
+        "When the connection was refused, the agent should have said so.",
+        "expected TimeoutError, got ValueError",
+        "AssertionError: expected TimeoutError to be raised",
+        "Error: the answer should name the bad gateway.",
+        "the answer claims that no route to host exists",
+        "missing price",
+        "The customer was told that the service is unavailable, although it answered; look twice.",
+    ],
+)
+def test_a_verifiers_advice_may_speak_of_outages(reason: str) -> None:
+    assert do_not_learn(failure(trajectory(), "verifier", reason)) is None
 
 
 def test_an_error_that_the_agent_recovered_from_is_no_reason() -> None:

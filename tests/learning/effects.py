@@ -39,6 +39,10 @@ def corrected(agent: Any, *lessons: str, task: str = TASK, thread: str | None = 
     return agent
 
 
+def nobody(trajectory: Trajectory) -> None:
+    """A check that has no opinion. Without one a person's words need no probation."""
+
+
 def live(agent: Any) -> list[str]:
     ledger = ledger_of(agent)
     return ledger.members("default", ledger.generation("default"))
@@ -97,6 +101,21 @@ def judging_audit(bench: Bench) -> None:
         agent.invoke(ask(TASK))
         assert agent.metaclaw.learn(60)
         assert len(ledger_of(agent).verdicts("default", only(agent).id)) == number
+
+
+def judging_sample(bench: Bench) -> None:
+    for share, role in ((0, "unjudged"), (1, "support")):
+        agent = bench.wrapped("judging.sample", share, judge=says(-1))
+        agent.invoke(ask(TASK))
+        assert agent.metaclaw.learn(60)
+        assert only(agent).role == role
+
+
+def judging_feedback_names(bench: Bench) -> None:
+    """The exporter is told; what it does with them is tested with a real MLflow."""
+    for names in ((), ("thumbs",)):
+        launcher = bench.wrapped("judging.feedback_names", names).metaclaw._store._launcher
+        assert launcher._order["feedback_names"] == list(names)
 
 
 def judging_next_turn(bench: Bench) -> None:
@@ -249,7 +268,7 @@ def gate_successes(bench: Bench) -> None:
 
 def holdout(bench: Bench) -> None:
     for share in (0.1, 0.4):
-        agent = corrected(bench.wrapped("evolving.holdout", share), LESSON)
+        agent = corrected(bench.wrapped("evolving.holdout", share, judge=nobody), LESSON)
         assert agent.metaclaw.learn(60)
         (probation,) = ledger_of(agent).probations("default")
         assert probation.holdout == share
@@ -257,7 +276,8 @@ def holdout(bench: Bench) -> None:
 
 def probation_runs(bench: Bench) -> None:
     for limit, number in ((1, 3), (50, 4)):
-        agent = corrected(bench.wrapped("evolving.probation_runs", limit, ON_TRIAL), LESSON)
+        agent = bench.wrapped("evolving.probation_runs", limit, ON_TRIAL, judge=nobody)
+        corrected(agent, LESSON)
         assert agent.metaclaw.learn(60)
         assert len(live(agent)) == 4
         agent.invoke(ask(TASK))
@@ -290,8 +310,10 @@ LEARNING_EFFECTS: dict[str, Callable[[Bench], None]] = {
     "judging.timeout": judging_timeout,
     "judging.window": judging_window,
     "judging.audit": judging_audit,
+    "judging.sample": judging_sample,
     "judging.next_turn": judging_next_turn,
     "judging.feedback_every": judging_feedback_every,
+    "judging.feedback_names": judging_feedback_names,
     "evolving.enabled": evolving_enabled,
     "evolving.model": evolving_model,
     "evolving.support_size": support_size,

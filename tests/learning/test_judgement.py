@@ -71,7 +71,7 @@ def test_good_and_bad(bench: Bench) -> None:
     given = bench.judgement(judge).run()
     assert {id: one.reward for id, one in given.items()} == rewards
     # Sampled in generation 1, and the ledger is at 0: the good one is for the record.
-    assert [bench.role(id) for id in rewards] == ["stale", "support", "support"]
+    assert [bench.role(id) for id in rewards] == ["stale", "support", "unjudged"]
     assert all(one.at == START for one in given.values())
     assert bench.judgement(judge).run() == {}
     assert len(judge.shown) == 3

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -24,7 +26,17 @@ from tests.learning.support import (
     ledger_of,
     says,
 )
-from tests.wrapping.support import EchoModel, ask, conversation, counted, only, stored, talk, texts
+from tests.wrapping.support import (
+    EchoModel,
+    ask,
+    conversation,
+    counted,
+    eventually,
+    only,
+    stored,
+    talk,
+    texts,
+)
 
 SOON = {"support_wait": 0, "thread_debounce": 0}
 
@@ -261,14 +273,52 @@ def test_a_failure_that_an_evolver_stand_in_never_takes_does_not_hold_up_the_oth
     refused.append(first.id)
     for _ in range(6):  # three times together, three times alone
         assert not agent.metaclaw.learn(60)
+    assert not agent.metaclaw.learn(60)  # the other one is learned from, then this one tried again
+    assert [one.role for one in stored(agent)] == ["support", "consumed"]
+    assert ledger_of(agent).generation("default") == 1
+    assert evolver.asked[-2:] == [[second.id], [first.id]]
+    refused[0] = ""
     assert agent.metaclaw.learn(60)
     assert [one.role for one in stored(agent)] == ["consumed", "consumed"]
-    ledger = agent.metaclaw._store.ledger()
-    why = ledger.consumption("default", first.id)
-    assert why is not None
-    assert why[1].startswith("the evolver failed on it 3 times: ValueError: the content")
-    assert ledger.generation("default") == 1
-    assert evolver.asked[-1] == [second.id]
+
+
+def test_an_evolver_stand_in_that_never_works_destroys_nothing(learning: Learn) -> None:
+    def act() -> None:
+        raise ValueError("Error code: 404 - the model does not exist")
+
+    agent = learning(talk(), evolver=StandInEvolver(act))
+    for number in range(3):
+        agent.invoke(ask(f"{TASK} {number}"))
+        agent.metaclaw.flush()
+        agent.metaclaw.feedback(False, LESSON)
+    for _ in range(15):
+        assert not agent.metaclaw.learn(60)
+    assert {one.role for one in stored(agent)} == {"support"}
+
+
+def test_good_runs_without_end_do_not_keep_a_correction_waiting(learning: Learn) -> None:
+    def check(trajectory: Trajectory) -> bool:
+        time.sleep(0.02)
+        return True
+
+    agent = learning(talk(), judge=check, evolver=StandInEvolver())
+    stop = threading.Event()
+
+    def serve() -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            agent.invoke(ask(f"hello {number}"))
+
+    busy = threading.Thread(target=serve)
+    busy.start()
+    try:
+        first = eventually(lambda: stored(agent))[0]
+        agent.metaclaw.feedback(False, LESSON, trajectory_id=first.id)
+        eventually(lambda: ledger_of(agent).generation("default") == 1)
+    finally:
+        stop.set()
+        busy.join()
 
 
 # ---------------------------------------------------------------- several wrappings

@@ -191,6 +191,25 @@ assert reached.wait(30)
         assert saved(ledger, "learning") == 0
 
 
+def test_a_process_ends_though_a_judge_is_inside_a_native_library(home: Path) -> None:
+    """A daemon thread that comes back from torch into an interpreter that has ended aborts it."""
+    code = """
+import time, torch
+begun = threading.Event()
+def judge(trajectory):
+    begun.set()
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        torch.ones(600, 600) @ torch.ones(600, 600)
+    return True
+agent = wrapped(judge=judge)
+agent.invoke(ask("hello"))
+assert begun.wait(30)
+"""
+    done = run_python(AGENT + code, str(home))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_fork_has_a_learner_of_its_own(home: Path) -> None:
     code = """
 seen = []

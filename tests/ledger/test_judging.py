@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from metaclaw_langgraph.errors import NotFoundError
 from metaclaw_langgraph.ledger import Agreement, JudgingCounts, Ledger
@@ -37,10 +39,18 @@ def test_only_runs_that_ended_well_wait_for_a_judge(ledger: Ledger, trajectory: 
     ]
     ledger.add_trajectories(batch)
     ledger.add_verdict("agent", "judged", Verdict(1.0, "verifier"))
-    assert ids(ledger) == ["early", "late"]
-    assert ids(ledger, limit=1) == ["early"]
-    assert ids(ledger, since=NOON - timedelta(hours=2)) == ["old", "early", "late"]
-    assert ledger.unjudged("agent", since=NOON, now=LATER, limit=1) == [batch[1]]
+    assert ids(ledger) == ["late", "early"]
+    assert ids(ledger, limit=1) == ["late"]
+    assert ids(ledger, since=NOON - timedelta(hours=2)) == ["late", "early", "old"]
+    assert ledger.unjudged("agent", since=NOON, now=LATER, limit=1) == [batch[0]]
+
+
+def test_a_judge_that_could_not_tell_is_not_asked_again(ledger: Ledger, trajectory: Build) -> None:
+    ledger.add_trajectories([trajectory("t"), trajectory("u"), trajectory("t", namespace="other")])
+    ledger.add_verdict("agent", "t", Verdict(0.0, "judge", "a split vote"))
+    assert ids(ledger) == ["u"]
+    assert ledger.judging_counts("agent", since=NOON) == JudgingCounts(waiting=1)
+    assert ledger.judging_counts("other", since=NOON) == JudgingCounts(waiting=1)
 
 
 def test_a_judge_that_failed_is_asked_again_when_it_is_time(
@@ -53,10 +63,10 @@ def test_a_judge_that_failed_is_asked_again_when_it_is_time(
 
     assert ledger.judge_failed("agent", "t", "timed out", again) == 1
     assert ids(ledger, now=NOON + timedelta(minutes=4, seconds=59)) == ["u"]
-    assert ids(ledger, now=NOON + timedelta(minutes=5)) == ["t", "u"]
+    assert ids(ledger, now=NOON + timedelta(minutes=5)) == ["u", "t"]
     assert ledger.judge_failed("agent", "t", "timed out", again) == 2
     assert ids(ledger, now=NOON + timedelta(minutes=19)) == ["u"]
-    assert ids(ledger, now=NOON + timedelta(minutes=20)) == ["t", "u"]
+    assert ids(ledger, now=NOON + timedelta(minutes=20)) == ["u", "t"]
     assert ledger.judging_counts("agent", since=NOON) == JudgingCounts(waiting=1, retrying=1)
     assert ledger.judge_failed("agent", "t", "timed out", again) == 3
     assert ids(ledger, now=NOON + timedelta(days=999)) == ["u"]
@@ -95,6 +105,12 @@ def test_agreements_are_of_the_latest_and_highest_verdicts(
             Verdict(1.0, "judge"),
         ],
         "human": [Verdict(1.0, "judge"), Verdict(-1.0, "human"), Verdict(1.0, "verifier")],
+        "late": [
+            Verdict(0.0, "judge", at=LATER),
+            Verdict(1.0, "judge", at=NOON),
+            Verdict(1.0, "human", at=LATER),
+            Verdict(-1.0, "human", at=NOON),
+        ],
         "judge only": [Verdict(1.0, "judge")],
         "human only": [Verdict(1.0, "human")],
     }
@@ -106,6 +122,7 @@ def test_agreements_are_of_the_latest_and_highest_verdicts(
         Agreement("agree", 1.0, 0.5, "verifier"),
         Agreement("changed", 1.0, 1.0, "human"),
         Agreement("human", 1.0, -1.0, "human"),
+        Agreement("late", 0.0, 1.0, "human"),
     ]
     assert ledger.agreements("other") == []
 
@@ -117,3 +134,38 @@ def test_a_verifier_is_no_reference_for_what_did_not_end(ledger: Ledger, traject
     assert ledger.agreements("agent") == []
     ledger.add_verdict("agent", "t", Verdict(-0.5, "human"))
     assert ledger.agreements("agent") == [Agreement("t", 1.0, -0.5, "human")]
+
+
+def test_agreements_cost_what_the_judge_has_judged(sqlite_url: str, trajectory: Build) -> None:
+    """They are asked for every few seconds, and a verifier may have judged every run."""
+    with Ledger.open(sqlite_url) as ledger:
+        ledger.add_trajectories([trajectory(f"t{n:03}") for n in range(400)])
+        with_few = []
+        for n in range(400):
+            ledger.add_verdict("agent", f"t{n:03}", Verdict(1.0, "verifier"))
+            if n in (20, 399):
+                with_few.append(_steps(ledger, lambda: ledger.agreements("agent")))
+        assert with_few[0] == with_few[1] > 0
+        ledger.add_verdict("agent", "t007", Verdict(1.0, "judge"))
+        assert _steps(ledger, lambda: ledger.agreements("agent")) < 400
+        assert ledger.agreements("agent") == [Agreement("t007", 1.0, 1.0, "verifier")]
+
+
+def _steps(ledger: Ledger, call: Callable[[], object]) -> int:
+    """How many steps of SQLite's machine a call takes."""
+    taken = 0
+
+    def count() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    def watch(connection: Any, *_: object) -> None:
+        connection.set_progress_handler(count, 1)
+
+    event.listen(ledger._engine, "checkout", watch)
+    try:
+        call()
+    finally:
+        event.remove(ledger._engine, "checkout", watch)
+    return taken

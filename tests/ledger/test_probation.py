@@ -61,7 +61,9 @@ def test_a_skill_is_on_probation_once_at_a_time(live: Ledger) -> None:
     assert (second.state, second.holdout) == ("open", 0.5)
 
 
-def test_trials_are_the_judged_runs_since_it_began(live: Ledger, trajectory: Build) -> None:
+def test_trials_are_the_runs_since_it_began_in_the_order_of_their_verdicts(
+    live: Ledger, trajectory: Build
+) -> None:
     def run(id: str, minute: int, how: str, reward: float | None = None, **more: object) -> None:
         hit = SkillHit("add@1", 0.5, how == "injected", how == "withheld")
         live.add_trajectories([trajectory(id, minute=minute, skills=(hit,), **more)])
@@ -70,22 +72,27 @@ def test_trials_are_the_judged_runs_since_it_began(live: Ledger, trajectory: Bui
 
     run("d", 9, "withheld", 0.5)
     run("b", 3, "injected", 1.0)
-    run("c", 5, "injected", 0.0)
+    run("c", 5, "injected", -0.5)
     run("a", 1, "withheld", -1.0)
+    run("cannot tell", 2, "injected", 0.0)
     run("failed", 11, "injected", outcome="failed")
     run("no room", 4, "found", 1.0)
     run("unjudged", 4, "injected")
     run("stopped", 4, "injected", 1.0, outcome="interrupted")
     run("before", -1, "injected", 1.0)
     assert live.trials("agent", "add@1") == [
-        Trial("a", True, False),
+        Trial("d", True, True),
         Trial("b", False, True),
         Trial("c", False, False),
-        Trial("d", True, True),
+        Trial("a", True, False),
         Trial("failed", False, False),
     ]
-    live.add_verdict("agent", "c", Verdict(1.0, "human"))
+    # Another verdict does not move it, not even one that was given before.
+    live.add_verdict("agent", "c", Verdict(1.0, "human", at=NOON - timedelta(days=1)))
     assert live.trials("agent", "add@1")[2] == Trial("c", False, True)
+    # It counts from the first verdict that says something.
+    live.add_verdict("agent", "cannot tell", Verdict(0.0, "human"))
+    assert live.trials("agent", "add@1")[5:] == [Trial("cannot tell", False, False)]
     assert live.open_trials("agent") == {"add@1": live.trials("agent", "add@1")}
     assert live.open_trials("other") == {}
     assert live.trials("agent", "sub@1") == live.trials("other", "add@1") == []
@@ -138,12 +145,12 @@ def test_counts_of_what_skills_did(live: Ledger, trajectory: Build) -> None:
     found = SkillHit("sub@1", 0.2, False)
     run("helped", 1.0, given, found)
     run("hurt", -1.0, given)
-    run("zero", 0.0, given)
+    run("cannot tell", 0.0, given)
     run("unjudged", None, given)
     run("without", 1.0, held)
     run("twice", 1.0, given, SkillHit("add@1", 0.4, False), held)
     assert live.skill_counts("agent") == {
-        "add@1": SkillCounts(found=6, injected=5, withheld=1, helped=2, hurt=2),
+        "add@1": SkillCounts(found=6, injected=5, withheld=1, helped=2, hurt=1),
         "sub@1": SkillCounts(found=1),
     }
     assert live.skill_counts("agent", ["sub@1", "mul@1"]) == {

@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ OUTCOMES = ["ok", "ok", "ok", "failed", "interrupted", "cancelled"]
 
 sources = st.sampled_from(RANK)
 rewards = st.sampled_from([-1.0, 0.0, 0.5, 1.0])
+# Without a time it was given now; the others are fetched late, or from a clock that is ahead.
+times = st.sampled_from([None, None, None, NOW, NOW.replace(month=2), NOW.replace(year=2999)])
 # Most operations go through.
 crashes = st.sampled_from([*[None] * 20, *range(9), 99])
 
@@ -81,11 +83,15 @@ class Known:
 
     def reward(self) -> float | None:
         counted = [
-            (RANK.index(verdict.source), order, verdict.reward)
+            (RANK.index(verdict.source), verdict.at, order, verdict.reward)
             for order, verdict in enumerate(self.verdicts)
             if verdict.source == "human" or self.outcome in ("ok", "failed")
+            if (verdict.source, verdict.reward) != ("judge", 0)
         ]
-        return max(counted)[2] if counted else None
+        return max(counted)[-1] if counted else None
+
+    def take(self, verdict: Verdict) -> None:
+        self.verdicts.append(replace(verdict, at=verdict.at or datetime.now(UTC)))
 
     def role(self, current: int) -> str:
         reward = self.reward()
@@ -115,7 +121,7 @@ class Machine(RuleBasedStateMachine):
         self._store(start, 0, "judge", False, None)
         for id in ("t2", "t3"):
             self.ledger.add_verdict("agent", id, Verdict(-1.0, "human"))
-            self.known[id].verdicts.append(Verdict(-1.0, "human"))
+            self.known[id].take(Verdict(-1.0, "human"))
 
     def teardown(self) -> None:
         if hasattr(self, "ledger"):
@@ -159,10 +165,10 @@ class Machine(RuleBasedStateMachine):
         self.known.update(new)
         for id, known in new.items():
             if known.outcome == "failed":
-                known.verdicts.append(Verdict(-1.0, "run"))
+                known.take(Verdict(-1.0, "run"))
             if praise is not None:
                 self.ledger.add_verdict("agent", id, Verdict(1.0, praise))
-                known.verdicts.append(Verdict(1.0, praise))
+                known.take(Verdict(1.0, praise))
 
     @precondition(lambda self: self.known)
     @rule(
@@ -170,6 +176,7 @@ class Machine(RuleBasedStateMachine):
         source=sources,
         reward=rewards,
         origin=st.sampled_from([None, None, "a", "b"]),
+        at=times,
         crash=crashes,
     )
     def judge(
@@ -178,14 +185,15 @@ class Machine(RuleBasedStateMachine):
         source: VerdictSource,
         reward: float,
         origin: str | None,
+        at: datetime | None,
         crash: int | None,
     ) -> None:
         id = data.draw(st.sampled_from(sorted(self.known)))
-        known, verdict = self.known[id], Verdict(reward, source, origin=origin)
+        known, verdict = self.known[id], Verdict(reward, source, at=at, origin=origin)
         if not self._done(crash, lambda: self.ledger.add_verdict("agent", id, verdict)):
             return
         if origin is None or origin not in {one.origin for one in known.verdicts}:
-            known.verdicts.append(verdict)
+            known.take(verdict)
 
     @precondition(lambda self: self._having("support"))
     @rule(

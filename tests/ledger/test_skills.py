@@ -62,6 +62,10 @@ def test_a_generation_moves_as_one(ledger: Ledger) -> None:
     assert (newest.added, newest.removed) == (("add@2",), ("add@1",))
     assert (oldest.added, oldest.removed) == (("add@1", "sub@1"), ())
     assert [record.generation for record in ledger.generations("agent", 1)] == [2]
+    assert ledger.generation_record("agent", 1) == oldest
+    assert ledger.generation_record("agent", 2) == newest
+    assert ledger.generation_record("agent", 3) is None
+    assert ledger.generation_record("other", 1) is None
     assert [len(record.intervals) for record in ledger.skill_history("agent", "add")] == [1, 1]
 
 

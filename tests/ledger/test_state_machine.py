@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,15 +42,19 @@ class Known:
 
     def __post_init__(self) -> None:
         if self.outcome == "failed":
-            self.verdicts.append(Verdict(-1.0, "run"))
+            self.take(Verdict(-1.0, "run"))
 
     def reward(self) -> float | None:
         counted = [
-            (RANK.index(verdict.source), order, verdict.reward)
+            (RANK.index(verdict.source), verdict.at, order, verdict.reward)
             for order, verdict in enumerate(self.verdicts)
             if verdict.source == "human" or self.outcome in ("ok", "failed")
+            if (verdict.source, verdict.reward) != ("judge", 0)
         ]
-        return max(counted)[2] if counted else None
+        return max(counted)[-1] if counted else None
+
+    def take(self, verdict: Verdict) -> None:
+        self.verdicts.append(replace(verdict, at=verdict.at or datetime.now(UTC)))
 
     def role(self, current: int) -> str:
         reward = self.reward()
@@ -122,10 +126,9 @@ class Machine(RuleBasedStateMachine):
             return
         id = data.draw(st.sampled_from(sorted(model.trajectories)))
         known = model.trajectories[id]
-        known.verdicts.append(Verdict(reward, source))
-        assert self.ledger.add_verdict(namespace, id, Verdict(reward, source)) == known.role(
-            model.current
-        )
+        role = self.ledger.add_verdict(namespace, id, Verdict(reward, source))
+        known.take(Verdict(reward, source))
+        assert role == known.role(model.current)
 
     @rule(id=ids, source=st.sampled_from(RANK))
     def succeed(self, id: str, source: VerdictSource) -> None:
@@ -135,8 +138,8 @@ class Machine(RuleBasedStateMachine):
         known = model.trajectories.setdefault(id, Known("ok", model.current))
         run = _trajectory(id, "agent", "ok", model.current)
         assert self.ledger.add_trajectories([run]) == new
-        known.verdicts.append(Verdict(1.0, source))
         self.ledger.add_verdict("agent", id, Verdict(1.0, source))
+        known.take(Verdict(1.0, source))
 
     @rule(namespace=namespaces, name=names)
     def stage(self, namespace: str, name: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import event
 
-from metaclaw_langgraph.errors import ConflictError, NotFoundError
+from metaclaw_langgraph.errors import ConflictError, NotFoundError, StoreError
 from metaclaw_langgraph.ledger import (
     DraftDecision,
     DraftRecord,
@@ -35,6 +38,7 @@ def draft(id: str, state: DraftState = "review", minute: int = 0) -> DraftRecord
         reason="it quotes a tool",
         evidence={"guard": ["links"], "gate": {"wins": 2.5}},
         created_at=NOON + timedelta(minutes=minute),
+        base="add@1",
     )
 
 
@@ -42,7 +46,7 @@ def draft(id: str, state: DraftState = "review", minute: int = 0) -> DraftRecord
 def support(ledger: Ledger, trajectory: Build) -> Ledger:
     """Two failures, a success, a run that nobody judged."""
     ledger.add_trajectories([trajectory(id) for id in ("bad", "worse", "good", "new")])
-    for id, reward in (("bad", 0.0), ("worse", -1.0), ("good", 1.0)):
+    for id, reward in (("bad", -0.5), ("worse", -1.0), ("good", 1.0)):
         ledger.add_verdict("agent", id, Verdict(reward, "judge"))
     return ledger
 
@@ -155,6 +159,9 @@ def test_an_evolution_with_a_generation_moves_as_one(support: Ledger) -> None:
     }
     assert support.evolutions("agent")[0].generation == 1
     assert support.drafts("agent") == [live]
+    support.record_evolution("agent", Evolution("e2", "llm", {"worse": "nothing to learn"}))
+    assert [one.id for one in support.evolutions("agent", generation=1)] == ["e1"]
+    assert support.evolutions("agent", generation=2) == []
 
 
 @pytest.mark.parametrize("other", ["good", "new", "absent"])
@@ -240,3 +247,69 @@ def test_nothing_that_is_stored_holds_a_secret(
     assert canary not in repr(stored)
     assert "[redacted:environment]" in stored[0][0].skill.body
     assert support.consumption("agent", "bad") == ("e", "[redacted:environment]")
+
+
+@pytest.mark.parametrize("first", ["run", "verdict"])
+def test_no_failure_is_passed_over(postgres_url: str, trajectory: Build, first: str) -> None:
+    """Numbers are handed out when a verdict is stored; what counts is when it can be seen."""
+    impatient = f"{postgres_url}%20-clock_timeout%3D300"
+    seen: set[str] = set()
+    last = 0
+
+    def look(ledger: Ledger) -> None:
+        nonlocal last
+        found, last = ledger.failures_after("agent", last, limit=9)
+        seen.update(one.trajectory.id for one in found)
+
+    with Ledger.open(postgres_url) as one, Ledger.open(impatient) as two:
+        one.add_trajectories([trajectory("judged")])
+        calls: dict[str, Callable[[Ledger], object]] = {
+            "run": lambda it: it.add_trajectories([trajectory("raised", outcome="failed")]),
+            "verdict": lambda it: it.add_verdict("agent", "judged", Verdict(-1.0, "human")),
+        }
+        second = calls[({"run", "verdict"} - {first}).pop()]
+
+        def meanwhile(_: object) -> None:
+            # The first has its number and is not committed.
+            with suppress(StoreError):
+                second(two)
+            look(two)
+
+        event.listen(one._engine, "commit", meanwhile, once=True)
+        calls[first](one)
+        look(two)
+        second(two)
+        look(two)
+    assert seen == {"judged", "raised"}
+
+
+def test_batches_of_failed_runs_do_not_wait_for_one_another_for_ever(
+    postgres_url: str, trajectory: Build
+) -> None:
+    namespaces = ("agent", "other")
+    with Ledger.open(postgres_url) as ledger:
+
+        def store(worker: int) -> int:
+            return sum(
+                ledger.add_trajectories(
+                    [
+                        trajectory(f"t{n}", namespace=name, outcome=("ok", "failed")[n % 2])
+                        for n in range(20)
+                        for name in namespaces[:: (-1) ** worker]
+                    ][worker * 2 :]
+                )
+                for _ in range(5)
+            )
+
+        def judge(worker: int) -> int:
+            for n in range(20):
+                with suppress(NotFoundError):
+                    ledger.add_verdict("agent", f"t{n}", Verdict(-1.0, "human"))
+            return 0
+
+        with ThreadPoolExecutor(8) as pool:
+            work = [pool.submit(store, n) for n in range(5)] + [pool.submit(judge, 9)]
+            assert sum(one.result(60) for one in work) == 40
+        for name in namespaces:
+            runs = [v for n in range(20) for v in ledger.verdicts(name, f"t{n}")]
+            assert sum(one.source == "run" for one in runs) == 10

@@ -245,6 +245,7 @@ def test_without_a_namespace_nothing_is_read_or_written(ledger: Ledger, trajecto
         lambda: ledger.acquire_lease("", "n", "h", 1),
         lambda: ledger.release_lease("", "n", "h"),
         lambda: ledger.unexported_generations("", 1),
+        lambda: ledger.generation_record("", 1),
         lambda: ledger.set_generation_run("", 1, "r"),
     ]
     for call in calls:

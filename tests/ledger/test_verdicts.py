@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -18,7 +19,14 @@ Build = Callable[..., Trajectory]
     ("given", "role"),
     [
         ([("judge", 0.5)], "query"),
-        ([("judge", 0.0)], "support"),
+        ([("judge", 0.0)], "unjudged"),
+        ([("judge", -0.0)], "unjudged"),
+        ([("verifier", 0.0)], "support"),
+        ([("human", 0.0)], "support"),
+        ([("judge", 1.0), ("judge", 0.0)], "query"),
+        ([("run", -1.0), ("judge", 0.0)], "support"),
+        ([("judge", 0.0), ("judge", -1.0)], "support"),
+        ([("judge", 0.0), ("human", 1.0)], "query"),
         ([("run", -1.0)], "support"),
         ([("human", 1.0), ("verifier", -1.0), ("judge", -1.0), ("run", -1.0)], "query"),
         ([("run", 1.0), ("judge", -1.0)], "support"),
@@ -35,6 +43,40 @@ def test_the_highest_and_then_the_latest_verdict_wins(
     assert answers[-1] == role
     assert ledger.trajectory("agent", "t").role == role
     assert [(v.source, v.reward) for v in ledger.verdicts("agent", "t")] == given
+
+
+def test_of_one_rank_the_verdict_that_was_given_later_wins(
+    ledger: Ledger, trajectory: Build
+) -> None:
+    """And not the one that arrived later: feedback is fetched minutes after it was given."""
+    ledger.add_trajectories([trajectory("t"), trajectory("u")])
+    ten = datetime(2026, 5, 1, 10, tzinfo=UTC)
+    good = Verdict(1.0, "human", "fine", at=ten + timedelta(minutes=3))
+    assert ledger.add_verdict("agent", "t", good) == "query"
+    late = Verdict(-1.0, "human", "thumbs down", at=ten, origin="mlflow:1")
+    assert ledger.add_verdict("agent", "t", late) == "query"
+    assert ledger.trajectories("agent", role="query")[0].reward == 1.0
+    assert [one.verdict for one in ledger.successes("agent", limit=9)] == [good]
+    # At the same moment, the one that arrived later.
+    same = replace(late, at=good.at, origin="mlflow:2")
+    assert ledger.add_verdict("agent", "t", same) == "support"
+    assert [one.verdict for one in ledger.failures("agent", limit=9)] == [same]
+    # Without a time it is given now, which is after all of these.
+    assert ledger.add_verdict("agent", "u", Verdict(1.0, "human")) == "query"
+    assert ledger.add_verdict("agent", "u", late) == "query"
+    assert ledger.add_verdict("agent", "t", Verdict(0.5, "human")) == "query"
+
+
+def test_a_judge_that_cannot_tell_is_on_record_and_nothing_else(
+    ledger: Ledger, trajectory: Build
+) -> None:
+    ledger.add_trajectories([trajectory("t")])
+    assert ledger.add_verdict("agent", "t", Verdict(0.0, "judge", "a split vote")) == "unjudged"
+    assert ledger.trajectories("agent")[0].reward is None
+    assert [one.reason for one in ledger.verdicts("agent", "t")] == ["a split vote"]
+    assert ledger.failures("agent", limit=9) == ledger.successes("agent", limit=9) == []
+    assert ledger.failures_after("agent", 0, limit=9) == ([], 0)
+    assert ledger.drain_query("agent", "run").trajectories == ()
 
 
 def test_a_verdict_comes_back_whole(ledger: Ledger, trajectory: Build) -> None:

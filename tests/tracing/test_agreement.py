@@ -106,3 +106,31 @@ def test_a_run_that_was_begun_is_finished(
     assert AgreementRun(context).run()
     (run,) = runs(context)
     assert run.info.status == "FINISHED"
+
+
+def test_they_are_computed_only_when_there_is_a_new_verdict(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(context, "t-1", 1, 1)
+    asked: list[str] = []
+    right = context.ledger.agreements
+
+    def agreements(namespace: str) -> Any:
+        asked.append(namespace)
+        return right(namespace)
+
+    monkeypatch.setattr(context.ledger, "agreements", agreements)
+    duty = AgreementRun(context)
+    with monkeypatch.context() as patch:
+        patch.setattr(context.client, "log_dict", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            duty.run()
+    assert duty.run()
+    assert len(asked) == 2
+    assert not duty.run()
+    assert len(asked) == 2
+    context.ledger.add_trajectories([trajectory("t-2")])
+    context.ledger.add_verdict(NAMESPACE, "t-2", Verdict(1, "judge"))
+    assert not duty.run()
+    assert not duty.run()
+    assert len(asked) == 3

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from metaclaw_langgraph.config import MetaClawConfig
+from metaclaw_langgraph.ledger import Ledger
 from metaclaw_langgraph.tracing import assessments
 from metaclaw_langgraph.tracing.assessments import Assessments
-from metaclaw_langgraph.tracing.context import Context
+from metaclaw_langgraph.tracing.context import Context, Order
+from metaclaw_langgraph.tracing.launcher import ExporterLauncher
 from metaclaw_langgraph.types import Verdict
 from tests.tracing.conftest import NAMESPACE, Traced, trajectory
 
@@ -207,3 +213,37 @@ def test_a_persons_verdict_outranks_the_judges(context: Context, traced: Traced)
     assert Assessments(context).run()
     (pair,) = context.ledger.agreements(NAMESPACE)
     assert (pair.judge, pair.reference, pair.source) == (1, -1, "human")
+
+
+def test_feedback_that_is_fetched_late_does_not_override_what_was_said_since(
+    context: Context, traced: Traced
+) -> None:
+    give(traced("t-1"), False)
+    context.ledger.add_verdict(NAMESPACE, "t-1", Verdict(1, "human"))
+    assert Assessments(context).run()
+    assert [one[0] for one in verdicts(context, "t-1")] == [1.0, -1.0]
+    assert context.ledger.trajectory(NAMESPACE, "t-1").role == "query"
+
+
+def test_only_the_names_that_were_ordered_count(
+    context: Context, traced: Traced, ledger: Ledger
+) -> None:
+    give(traced("t-1"), 1, name="rating")
+    give(traced("t-2"), True)
+    ordered = replace(context.order, feedback_names=["rating"])
+    assert Assessments(Context(ordered, ledger)).run()
+    assert [one[0] for one in verdicts(context, "t-1")] == [1.0]
+    assert verdicts(context, "t-2") == []
+    # Without an order all count, but scales.
+    assert Assessments(context).run()
+    assert len(verdicts(context, "t-1")) == len(verdicts(context, "t-2")) == 1
+
+
+def test_the_names_of_the_settings_are_ordered(home: Path) -> None:
+    def ordered(**settings: Any) -> list[str]:
+        config = MetaClawConfig.model_validate({"home": home, **settings})
+        return Order(**json.loads(json.dumps(ExporterLauncher.of(config)._order))).feedback_names
+
+    assert ordered() == []
+    names = ["rating", "User feedback"]
+    assert ordered(judging={"feedback_names": names}) == names

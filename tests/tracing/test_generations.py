@@ -209,6 +209,16 @@ def test_one_that_mlflow_refuses_does_not_keep_the_others_back(
     assert found == {1: True, 2: False, 3: True}
 
 
+def test_what_it_consumed_is_told_however_much_came_after(context: Context, commit: Commit) -> None:
+    context.ledger.add_trajectories([trajectory("t-1", outcome="failed")])
+    commit(["greet@1"], evolution=Evolution("e-1", "offline", {"t-1": "learnt"}))
+    for number in range(250):
+        context.ledger.record_evolution(NAMESPACE, Evolution(f"later-{number}", "offline", {}))
+    assert GenerationRuns(context).run()
+    (run,) = runs(context)
+    assert run.data.metrics["consumed failures"] == 1
+
+
 def test_a_large_change_is_shown_in_part(
     context: Context, commit: Commit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

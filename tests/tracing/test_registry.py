@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from metaclaw_langgraph.ledger import history
 from metaclaw_langgraph.skills.format import render_skill
 from metaclaw_langgraph.tracing import registry
 from metaclaw_langgraph.tracing.context import Context
@@ -130,3 +131,22 @@ def test_no_two_skills_share_a_prompt(context: Context) -> None:
 def test_no_generation_no_prompt(context: Context) -> None:
     assert mirror(context) == 0
     assert context.find_experiment("skills") is None
+
+
+def test_each_generation_is_read_once_however_many_there_are(
+    context: Context, commit: Commit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new MLflow is given all of them, one after the other."""
+    for number in range(1, 13):
+        commit([f"greet@{number}"], [f"greet@{number - 1}"] if number > 1 else [])
+    read: list[int] = []
+    right = history._records
+
+    def records(connection: Any, namespace: str, rows: Any) -> Any:
+        read.extend(row["generation"] for row in rows)
+        return right(connection, namespace, rows)
+
+    monkeypatch.setattr(history, "_records", records)
+    assert mirror(context) == 12
+    assert read == list(range(1, 13))
+    assert live(context) == {"metaclaw.shop.greet": "greet@12"}

@@ -42,6 +42,7 @@ def downgrade() -> None:
     for column in ("run_id", "export_state", "details"):
         op.drop_column("metaclaw_generation", column)
     op.drop_index("ix_metaclaw_membership_live", "metaclaw_membership")
+    op.drop_index("ix_metaclaw_verdict_namespace_source_trajectory_id", "metaclaw_verdict")
     op.drop_index("ix_metaclaw_verdict_namespace_trajectory_id_origin", "metaclaw_verdict")
     op.drop_column("metaclaw_verdict", "origin")
     op.drop_index("ix_metaclaw_trajectory_namespace_training_run", "metaclaw_trajectory")
@@ -70,6 +71,12 @@ def _extend_verdict() -> None:
         "metaclaw_verdict",
         ["namespace", "trajectory_id", "origin"],
         unique=True,
+    )
+    op.create_index(
+        op.f("ix_metaclaw_verdict_namespace_source_trajectory_id"),
+        "metaclaw_verdict",
+        ["namespace", "source", "trajectory_id"],
+        unique=False,
     )
 
 
@@ -132,6 +139,12 @@ def _create_evolution() -> None:
         sa.Column("details", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("namespace", "id", name=op.f("pk_metaclaw_evolution")),
     )
+    op.create_index(
+        op.f("ix_metaclaw_evolution_namespace_generation"),
+        "metaclaw_evolution",
+        ["namespace", "generation"],
+        unique=False,
+    )
 
 
 def _create_consumption() -> None:
@@ -172,6 +185,7 @@ def _create_draft() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("decided_by", sa.Text(), nullable=True),
         sa.Column("skill_id", sa.Text(), nullable=True),
+        sa.Column("base", sa.Text(), nullable=True),
         _to_evolution("draft"),
         sa.PrimaryKeyConstraint("namespace", "id", name=op.f("pk_metaclaw_draft")),
     )
