@@ -163,6 +163,8 @@ class Evolving:
                 findings = merged
         trusted = [*self._replaced(put), *self._given(failures)]
         untrusted = self._grounding.untrusted(draft, failures, trusted)
+        if untrusted is None and put.skill != draft.skill:
+            untrusted = self._grounding.untrusted(put, failures, trusted)
         spoken = self._is_peoples_own(draft, failures)
         if waits := self._waits(put, findings, untrusted, spoken):
             outcome = Outcome(put, "review", waits, untrusted is not None, findings)

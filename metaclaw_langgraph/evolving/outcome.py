@@ -44,6 +44,7 @@ class Outcome:
             reason=self.reason,
             evidence=self._evidence(),
             skill_id=ids.get(skill.name) if live else None,
+            base=self.old,
         )
 
     def _evidence(self) -> dict[str, Json]:

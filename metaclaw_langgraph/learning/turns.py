@@ -93,7 +93,7 @@ class NextTurns:
         )
         if verdict is None:
             return {}
-        verdict = replace(verdict, origin=f"turn:{turn.id}", at=self._clock())
+        verdict = replace(verdict, origin=f"turn:{turn.id}", at=turn.started_at)
         self._ledger.add_verdict(self._namespace, before.id, verdict)
         return {before.id: verdict}
 

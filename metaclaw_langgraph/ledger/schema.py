@@ -128,6 +128,7 @@ trajectories = Table(
     Index(None, "namespace", "run_id"),
     Index(None, "namespace", "thread_id"),
     Index(None, "namespace", "role", "outcome"),
+    Index(None, "namespace", "role", "ended_at"),
     Index(None, "namespace", "trace_state"),
     # Most rows have neither: they do not pay for these.
     _index_where_set("namespace", "trace_id"),

@@ -80,6 +80,7 @@ def drafts() -> tuple[DraftRecord, ...]:
             untrusted=False,
             reason="every draft is reviewed",
             evidence={"why": "too flat", "gate": gate},
+            base="bake-bread@1",
         ),
         DraftRecord(
             id=REFUSED,

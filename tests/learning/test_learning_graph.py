@@ -100,11 +100,10 @@ def test_more_runs_than_one_batch_are_judged_while_failures_wait(learning: Learn
     settings = {"support_wait": 3600, "support_size": 1000}
     agent = learning(talk(), judge=judge, evolver=StandInEvolver(), evolving=settings)
     graph = agent.metaclaw.learning_graph()
-    agent.metaclaw.close()  # only this graph judges now
-    again = learning(talk(), evolving=settings)
+    agent.metaclaw._learner.close(10)  # only this graph judges now
     for number in range(20):
-        again.invoke(ask(f"{TASK} {number}"))
-    assert len(stored(again)) == 20
+        agent.invoke(ask(f"{TASK} {number}"))
+    assert len(stored(agent)) == 20
     first = graph.invoke({})
     assert (len(first["failed"]), first["look_again_in"]) == (8, 0)
     assert [len(graph.invoke({})["failed"]) for _ in range(2)] == [8, 4]

@@ -45,6 +45,7 @@ def downgrade() -> None:
     op.drop_index("ix_metaclaw_verdict_namespace_source_trajectory_id", "metaclaw_verdict")
     op.drop_index("ix_metaclaw_verdict_namespace_trajectory_id_origin", "metaclaw_verdict")
     op.drop_column("metaclaw_verdict", "origin")
+    op.drop_index("ix_metaclaw_trajectory_namespace_role_ended_at", "metaclaw_trajectory")
     op.drop_index("ix_metaclaw_trajectory_namespace_training_run", "metaclaw_trajectory")
     op.drop_index("ix_metaclaw_trajectory_namespace_trace_id", "metaclaw_trajectory")
     op.drop_column("metaclaw_trajectory", "training_run")
@@ -52,6 +53,12 @@ def downgrade() -> None:
 
 def _extend_trajectory() -> None:
     op.add_column("metaclaw_trajectory", sa.Column("training_run", sa.Text(), nullable=True))
+    op.create_index(
+        op.f("ix_metaclaw_trajectory_namespace_role_ended_at"),
+        "metaclaw_trajectory",
+        ["namespace", "role", "ended_at"],
+        unique=False,
+    )
     for column in ("trace_id", "training_run"):
         where = sa.text(f"{column} IS NOT NULL")
         op.create_index(
