@@ -30,7 +30,7 @@ from metaclaw_langgraph.evolving.duplicates import (
     placed,
     same_text,
 )
-from metaclaw_langgraph.evolving.grounding import Grounding, holds_tool_results
+from metaclaw_langgraph.evolving.grounding import Grounding, holds_tool_results, is_trusted
 from metaclaw_langgraph.evolving.guard import Finding, Guard
 from metaclaw_langgraph.evolving.offline import OfflineEvolver
 from metaclaw_langgraph.evolving.outcome import Outcome, fate, refused
@@ -161,11 +161,8 @@ class Evolving:
                 put = apart(draft, taken)  # too much for one skill
             else:
                 findings = merged
-        trusted = [*self._replaced(put), *self._given(failures)]
-        untrusted = self._grounding.untrusted(draft, failures, trusted)
-        if untrusted is None and put.skill != draft.skill:
-            untrusted = self._grounding.untrusted(put, failures, trusted)
         spoken = self._is_peoples_own(draft, failures)
+        untrusted = None if spoken else self._untrusted(draft, put, failures)
         if waits := self._waits(put, findings, untrusted, spoken):
             outcome = Outcome(put, "review", waits, untrusted is not None, findings)
         else:
@@ -198,9 +195,18 @@ class Evolving:
         return Proof(self._ledger, self._namespace, self._search, self._replayer, self._config)
 
     def _is_peoples_own(self, draft: Draft, failures: Sequence[Failure]) -> bool:
-        """Whether it is what people have just said, word by word."""
-        mine = [one for one in failures if one.trajectory.id in draft.origin]
-        return self._evolver.needs_words and all(one.verdict.source == "human" for one in mine)
+        """Whether it is what people have just said, word by word, and nothing else."""
+        mine = [one.verdict for one in failures if one.trajectory.id in draft.origin]
+        offline = isinstance(self._evolver, OfflineEvolver)
+        return offline and all(one.source == "human" and is_trusted(one) for one in mine)
+
+    def _untrusted(self, draft: Draft, put: Draft, failures: Sequence[Failure]) -> str | None:
+        """Why it may say what untrusted text told it to, as it was drafted or as it was merged."""
+        trusted = [*self._replaced(put), *self._given(failures)]
+        found = self._grounding.untrusted(draft, failures, trusted)
+        if found is None and put.skill != draft.skill:
+            found = self._grounding.untrusted(put, failures, trusted)
+        return found
 
     def _waits(
         self, draft: Draft, findings: Sequence[Finding], untrusted: str | None, spoken: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from metaclaw_langgraph.evolving.guard_text import plain_text
 from metaclaw_langgraph.types import Json
@@ -57,7 +57,16 @@ _NEGATIONS = frozenset(_NEGATION_WORDS.split())
 
 def words(text: str) -> list[str]:
     """Folded, without signs between them; a line break that was written as `\\n` is none."""
-    return _WORD.findall(plain_text(_ESCAPED.sub(" ", text)))
+    return list(_words(text) if len(text) < _SHORT else _read_words(text))
+
+
+def _read_words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(plain_text(_ESCAPED.sub(" ", text))))
+
+
+# The same prompts and skills come again in every run, and each sentence is read several times.
+_SHORT = 2000
+_words = lru_cache(4096)(_read_words)
 
 
 def spelled(text: str) -> tuple[str, list[tuple[str, int, int]]]:

@@ -54,8 +54,9 @@ class Trusted:
                 self.reasons += map(Text, kept)
             elif is_trusted(one.verdict):
                 self.reasons.append(Text(one.verdict.reason))
+        names = [one.name.replace("-", " ") for one in live]
         skills = [text for one in live for text in (one.description, one.body)]
-        self._texts = [*self.reasons, *map(Text, skills)]
+        self._texts = [*self.reasons, *map(Text, (*names, *skills))]
 
     @cached_property
     def sentences(self) -> list[Sentence]:

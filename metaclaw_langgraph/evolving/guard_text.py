@@ -30,11 +30,14 @@ _LOOKALIKES = str.maketrans(
 _LEET = str.maketrans("013457@$!|", "oieastasil")
 _LEET_WORD = re.compile(r"(?=[\w@$!|]{0,24}[a-z])[a-z013457@$!|]{3,24}")
 _ACCENTS = re.compile("[\u0300-\u036f]")
+_UNUSUAL = re.compile(r"[^\x20-\x7e\n\t]")
 _BREAKS = re.compile("[\u0085\u2028\u2029\x0b\x0c\r]")
 
 
 def plain_text(text: str) -> str:
     """Folded case, no accents, nothing invisible, look-alike letters as Latin; lines stay lines."""
+    if text.isascii() and not _UNUSUAL.search(text):
+        return text.lower()  # most texts, and all of the above is done
     text = _BREAKS.sub(" ", text)
     text = "".join(c for c in text if not _invisible(c))
     text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))

@@ -71,11 +71,7 @@ class Gathering:
 
     def any_wait(self) -> bool:
         """Whether there is a failure to look at: to learn from it, or to sort it out."""
-        words = self._evolver.needs_words
-        if self._ledger.failures(self._namespace, limit=1, in_words=words):
-            return True
-        found, _ = self._ledger.failures_after(self._namespace, self._sorted_out, limit=1)
-        return bool(found)
+        return self._ledger.has_failures(self._namespace)
 
     def _learnable(self, aside: Collection[str]) -> list[Failure]:
         """Those that the evolver can learn from, and more than are set aside if there are."""

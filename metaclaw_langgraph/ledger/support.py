@@ -40,6 +40,14 @@ class SupportStore(DraftStore):
             judged = {row["trajectory_id"]: verdict_of(row) for row in rows}
             return _with_runs(connection, namespace, judged)
 
+    def has_failures(self, namespace: str) -> bool:
+        """Whether there is anything in the support set."""
+        query = select(_RUN.id).where(
+            _RUN.namespace == require_namespace(namespace), _RUN.role == "support"
+        )
+        with self._read() as connection:
+            return connection.execute(query.limit(1)).first() is not None
+
     def failures_after(self, namespace: str, seq: int, *, limit: int) -> tuple[list[Failure], int]:
         """The failures whose effective verdict came after number `seq`, in that order, and the
         number of the last; for who looks at each once."""

@@ -327,6 +327,7 @@ def test_good_runs_without_end_do_not_keep_a_correction_waiting(learning: Learn)
 def test_the_last_judge_counts(learning: Learn) -> None:
     first, second = says(1), says(-1)
     one = learning(talk(), judge=first)
+    assert one.metaclaw.learn(60)  # a pass that has begun goes on with the judge that it has
     two = learning(talk(), judge=second)
     assert one.metaclaw is two.metaclaw
     one.invoke(ask(TASK))
