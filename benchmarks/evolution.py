@@ -154,7 +154,7 @@ def latencies(home: Path, evolver: Writer | None, rounds: int) -> list[float]:
             agent.metaclaw.feedback(False, f"Name the {topic} in the first sentence.")
             while ledger.generation(NAMESPACE) == generation:
                 assert time.perf_counter() < start + 30, ledger.drafts(NAMESPACE, limit=1)
-                time.sleep(0.0005)
+                time.sleep(0.002)
             hits = retriever.retrieve(task).hits
             found.append((time.perf_counter() - start) * 1e3)
             newest = ledger.generations(NAMESPACE, 1)[0].added
@@ -228,7 +228,7 @@ def evolving(agent: Any, about: Iterator[str]) -> Iterator[Callable[[], int]]:
             agent.metaclaw.flush()
             generation = ledger.generation(NAMESPACE)
             agent.metaclaw.feedback(False, f"Name the {topic}.", thread_id="failing")
-            while ledger.generation(NAMESPACE) == generation and not stop.wait(0.005):
+            while ledger.generation(NAMESPACE) == generation and not stop.wait(0.05):
                 pass
 
     worker = threading.Thread(target=fail)

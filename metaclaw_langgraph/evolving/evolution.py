@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from metaclaw_langgraph._timed import StoppedError, Timed
 from metaclaw_langgraph.config import EvolvingConfig
-from metaclaw_langgraph.errors import ConflictError
 from metaclaw_langgraph.evolving.base import Draft, Evolver
 from metaclaw_langgraph.evolving.consolidation import Consolidation, consolidate
 from metaclaw_langgraph.evolving.duplicates import (
@@ -282,7 +281,6 @@ class Evolving:
 
         def record(ids: Mapping[str, str]) -> Record:
             nonlocal drafts
-            self._refuse_changed(winners)
             drafts = tuple(outcome.record(ids) for outcome in outcomes)
             return Record(
                 details=self._details(id, consumed, winners),
@@ -302,6 +300,8 @@ class Evolving:
                 source=EVOLVED,
                 provenance={"evolution": id, "trajectories": sorted(consumed)},
                 retire=self._surplus(winners),
+                # Nothing that was not known when the drafts were placed is replaced.
+                expected={name: one.old for name, one in winners.items()},
                 record=record,
             )
         if change is not None and (change.added or change.updated):
@@ -311,13 +311,6 @@ class Evolving:
         evolution = Evolution(id, self._evolver.name, consumed, drafts)
         self._ledger.record_evolution(self._namespace, evolution)
         return EvolutionReport(id, len(consumed), drafts, None)
-
-    def _refuse_changed(self, winners: Mapping[str, Outcome]) -> None:
-        """Nothing that was not known when the drafts were placed is replaced."""
-        live = self._ledger.live_versions(self._namespace, winners)
-        for name, one in winners.items():
-            if (live[name].id if name in live else None) != one.old:
-                raise ConflictError(f"skill {name!r} was changed while its next version was made")
 
     def _details(
         self, id: str, consumed: Mapping[str, str], winners: Mapping[str, Outcome]

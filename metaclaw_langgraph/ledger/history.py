@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    bindparam,
+    or_,
+    select,
+    union,
+)
 
 from metaclaw_langgraph.errors import NotFoundError
 from metaclaw_langgraph.ledger.schema import generations, membership
@@ -31,7 +40,7 @@ class HistoryStore(Store):
         """Every interval that begins or ends in a generation g with `after < g <= upto`."""
         require_namespace(namespace)
         with self._read() as connection:
-            return _intervals(connection, namespace, _changed(after + 1, upto))
+            return _changes(connection, namespace, after + 1, upto)
 
     def generations(self, namespace: str, limit: int = 50) -> list[GenerationRecord]:
         """The generations and what each changed, newest first."""
@@ -85,19 +94,22 @@ def read_members(connection: Connection, namespace: str, generation: int) -> lis
     return sorted(connection.execute(query).scalars())
 
 
-def _changed(first: int, last: int) -> ColumnElement[bool]:
-    begins = and_(_MEMBER.since >= first, _MEMBER.since <= last)
-    return or_(begins, and_(_MEMBER.until >= first, _MEMBER.until <= last))
-
-
-def _intervals(
-    connection: Connection, namespace: str, which: ColumnElement[bool]
-) -> list[Interval]:
-    query = select(_MEMBER.skill_id, _MEMBER.since, _MEMBER.until).where(
-        _MEMBER.namespace == namespace, which
+def _where(column: ColumnElement[Any]) -> Select[Any]:
+    return select(_MEMBER.skill_id, _MEMBER.since, _MEMBER.until).where(
+        _MEMBER.namespace == bindparam("of"), column.between(bindparam("first"), bindparam("last"))
     )
-    rows = connection.execute(query.order_by(_MEMBER.since, _MEMBER.skill_id))
-    return [Interval(*row) for row in rows]
+
+
+# Built once, since every process asks when a generation is new. Two queries, each on its index:
+# with OR and an order, SQLite reads all members.
+_CHANGES = union(_where(_MEMBER.since), _where(_MEMBER.until))
+
+
+def _changes(connection: Connection, namespace: str, first: int, last: int) -> list[Interval]:
+    """The intervals that begin or end in one of these generations."""
+    given = {"of": namespace, "first": first, "last": last}
+    found = [Interval(*row) for row in connection.execute(_CHANGES, given)]
+    return sorted(found, key=lambda one: (one.since, one.skill_id))
 
 
 def _records(
@@ -107,7 +119,7 @@ def _records(
     removed: dict[int, list[str]] = {}
     if rows:
         numbers = [row["generation"] for row in rows]
-        for change in _intervals(connection, namespace, _changed(min(numbers), max(numbers))):
+        for change in _changes(connection, namespace, min(numbers), max(numbers)):
             added.setdefault(change.since, []).append(change.skill_id)
             if change.until is not None:
                 removed.setdefault(change.until, []).append(change.skill_id)

@@ -149,7 +149,8 @@ class SkillIndex:
         self._dead -= added
         self._prune(store)
         self._dead = removed
-        self._snapshot = Snapshot(upto, (self._snapshot.members - removed) | added)
+        members = self._snapshot.members - removed if removed else self._snapshot.members
+        self._snapshot = Snapshot(upto, members | added)
         if not store.exclusive and self._ledger.generation(self.namespace) > upto:
             # Another process may just have brought back a row that was pruned here.
             self._follow(store, self._ledger.generation(self.namespace))

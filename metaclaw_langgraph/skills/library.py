@@ -128,6 +128,7 @@ class SkillLibrary:
         source: str,
         provenance: Json = None,
         retire: Collection[str] = (),
+        expected: Mapping[str, str | None] | None = None,
         record: Callable[[Mapping[str, str]], Record] | None = None,
     ) -> Change:
         """Make these skills active, in place of the versions that have their names.
@@ -138,14 +139,16 @@ class SkillLibrary:
             source: Who wrote them.
             provenance: What they were made from.
             retire: Names of skills that go in the same generation.
+            expected: The live versions (None: no such skill) by name that the skills were made
+                for; ConflictError when one of them is another one now.
             record: What else goes into the transaction, given the ids by name.
         """
         for _ in range(_ATTEMPTS - 1):
             try:
-                return self._put(skills, reason, source, provenance, retire, record)
+                return self._put(skills, reason, source, provenance, retire, expected, record)
             except ConflictError:
                 continue
-        return self._put(skills, reason, source, provenance, retire, record)
+        return self._put(skills, reason, source, provenance, retire, expected, record)
 
     def retire(self, names: Iterable[str], reason: str = "", record: Record | None = None) -> int:
         """Take skills out of the library; the new generation. Their versions stay on record."""
@@ -246,6 +249,7 @@ class SkillLibrary:
         source: str,
         provenance: Json,
         retire: Collection[str],
+        expected: Mapping[str, str | None] | None,
         record: Callable[[Mapping[str, str]], Record] | None,
     ) -> Change:
         generation = self._ledger.generation(self.namespace)
@@ -253,6 +257,9 @@ class SkillLibrary:
         active = self._ledger.live_versions(self.namespace, names)
         same = [active[s.name] for s in skills if s.name in active and _alike(s, active[s.name])]
         kept = {skill.name for skill in same}
+        for name, id in (expected or {}).items():
+            if name not in kept and (active[name].id if name in active else None) != id:
+                raise ConflictError(f"skill {name!r} was changed while its next version was made")
         new = [self._numbered(skill) for skill in skills if skill.name not in kept]
         if new:
             self._stage(new, source, provenance)
