@@ -102,14 +102,17 @@ class Evolving:
         winners: dict[str, Outcome] = {}
         left: set[str] = set()
         for some in _by_trust(failures):
-            proof = self._proof()
-            drafts, most = self._drafts(some), self._config.max_drafts - len(outcomes)
+            most = self._config.max_drafts - len(outcomes)
+            if most <= 0:
+                left |= {one.trajectory.id for one in some}  # for the next evolution
+                continue
+            proof, drafts = self._proof(), self._drafts(some)
             for draft in drafts[:most]:
                 outcome = self._try(draft, some, proof, winners)
                 outcomes.append(outcome)
                 if outcome.state == "live":
                     winners[outcome.draft.skill.name] = outcome
-            left |= _origins(drafts[most:]) - _origins(drafts[:most])  # for the next evolution
+            left |= _origins(drafts[most:]) - _origins(drafts[:most])
         taken = [one for one in failures if one.trajectory.id not in left]
         return self._commit(taken, outcomes, winners)
 

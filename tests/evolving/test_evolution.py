@@ -12,6 +12,7 @@ from metaclaw_langgraph._timed import StoppedError
 from metaclaw_langgraph.errors import ConflictError
 from metaclaw_langgraph.evolving.base import Draft, EvolverError
 from metaclaw_langgraph.evolving.replay import Replayer
+from metaclaw_langgraph.evolving.review import reject
 from metaclaw_langgraph.ledger import Failure
 from metaclaw_langgraph.types import Retrieved, Skill, Trajectory
 from tests.evolving.runs import tool
@@ -214,6 +215,46 @@ def test_runs_with_tool_results_do_not_make_the_others_wait(shop: Home) -> None:
     states = {draft.origin: draft.state for draft in report.drafts}
     assert states[clean,] == "live"
     assert states[tooled,] in ("review", "duplicate")
+
+
+def test_the_most_drafts_are_for_both_together(shop: Home) -> None:
+    clean = shop.fail(TASK, "bad", "judge")
+    tooled = shop.fail("bake rolls", "bad", "judge", tools=(tool(1, output="flour"),))
+    report = shop.evolving(StandInEvolver(ADVICE), max_drafts=1).evolve(shop.failures())
+    assert [draft.origin for draft in report.drafts] == [(clean,)]
+    assert (shop.role(clean), shop.role(tooled)) == ("consumed", "support")
+
+
+def test_a_text_that_was_taken_out_waits_for_a_person(shop: Home) -> None:
+    shop.put(ADVICE)
+    shop.library.rollback(0)
+    shop.fail(TASK, "bad", "judge")
+    (draft,) = shop.evolving(StandInEvolver(ADVICE)).evolve(shop.failures()).drafts
+    assert (draft.state, shop.names()) == ("review", [])
+    reject(shop.ledger, NAMESPACE, draft.id, "bea")
+    shop.fail("bake rolls", "bad", "judge")
+    again = Skill("other-name", ADVICE.description, "weigh the flour")
+    (draft,) = shop.evolving(StandInEvolver(again)).evolve(shop.failures()).drafts
+    assert (draft.state, shop.names()) == ("review", [])
+    shop.fail("bake a cake", "Weigh the flour.")  # a person says so: that counts
+    (draft,) = shop.evolving().evolve(shop.failures()).drafts
+    assert draft.state == "live"
+
+
+@pytest.mark.parametrize(
+    ("source", "judged", "probation"),
+    [("human", False, 0), ("human", True, 1), ("verifier", False, 1)],
+)
+def test_where_only_people_judge_their_word_is_enough(
+    shop: Home, source: Any, judged: bool, probation: int
+) -> None:
+    """Nobody would end the probation."""
+    shop.fail(TASK, "Weigh the flour.", source)
+    evolving = shop.evolving()
+    evolving._judged = judged
+    (draft,) = evolving.evolve(shop.failures()).drafts
+    assert draft.state == "live"
+    assert len(shop.ledger.probations(NAMESPACE)) == probation
 
 
 def test_two_drafts_about_the_same_become_one_skill(shop: Home) -> None:
