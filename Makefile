@@ -53,10 +53,10 @@ $(USE): pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 
 $(DEV): $(USE)
 	@echo "Installing the tools for tests and checks"
-	@$(PIP) --constraint constraints.txt --editable '.[local,postgres,dev,yardstick]'
+	@$(PIP) --constraint constraints.txt --editable '.[local,postgres,openai,dev,yardstick]'
 	@touch $@
 
 $(BENCH): $(DEV)
 	@echo "Installing what the benchmarks compare with"
-	@$(PIP) --constraint constraints.txt --editable '.[local,postgres,dev,yardstick,bench]'
+	@$(PIP) --constraint constraints.txt --editable '.[local,postgres,openai,dev,yardstick,bench]'
 	@touch $@

@@ -58,23 +58,31 @@ def unjudged() -> Trajectory:
     )
 
 
-def test_a_correction_becomes_a_skill_on_probation(run: Run, ledger: Ledger) -> None:
+def test_a_correction_becomes_a_skill(run: Run, ledger: Ledger) -> None:
     assert run("feedback", "bad", LESSON).exit_code == 0
     done = run("learn")
     assert done.exit_code == 0, done.output
-    lines = done.stdout.splitlines()
-    assert lines[:2] == ["runs        0 passed, 1 failed, 0 not judged", "learnt from 1 failures"]
-    assert lines[2].startswith("draft       topic-order: live, on probation: ")
-    assert lines[3:] == ["generation  1 (was 0)"]
+    assert done.stdout.splitlines() == [
+        "runs        0 passed, 1 failed, 0 not judged",
+        "learnt from 1 failures",
+        "draft       topic-order: live, on a person's word",
+        "generation  1 (was 0)",
+    ]
     assert LESSON in run("skills", "show", "topic-order").stdout
-    assert "ON PROBATION: passed 0 of 0 with it" in run("skills", "list").stdout
-    log = run("skills", "log").stdout
-    assert "topic-order@1 (on probation)" in log
-    assert "by evolver offline" in log
+    assert "ON PROBATION" not in run("skills", "list").stdout
+    assert "by evolver offline" in run("skills", "log").stdout
     shown = run("trajectories", "show", "run-1").stdout
     assert f"-1.00 by human {ledger.verdicts('desk', 'run-1')[0].author}: {LESSON}" in shown
     (evolution,) = ledger.evolutions("desk")
     assert f"consumed   by evolution {evolution.id}: topic-order: live" in shown
+
+
+def test_a_verifier_s_words_become_a_skill_on_probation(run: Run, ledger: Ledger) -> None:
+    ledger.add_verdict("desk", "run-1", Verdict(-1.0, "verifier", LESSON))
+    lines = run("learn").stdout.splitlines()
+    assert any(line.startswith("draft       topic-order: live, on probation: ") for line in lines)
+    assert "ON PROBATION: passed 0 of 0 with it" in run("skills", "list").stdout
+    assert "topic-order@1 (on probation)" in run("skills", "log").stdout
 
 
 def test_a_second_time_there_is_nothing_to_do(run: Run) -> None:
@@ -169,7 +177,7 @@ def test_a_model_that_cannot_be_made_is_one_line(run: Run, monkeypatch: pytest.M
 
 
 def test_the_end_of_a_probation_is_told(run: Run, ledger: Ledger) -> None:
-    run("feedback", "bad", LESSON)
+    ledger.add_verdict("desk", "run-1", Verdict(-1.0, "verifier", LESSON))
     run("learn")
     run("skills", "retire", "topic-order", "--reason", "not ours")
     assert run("learn").stdout.splitlines()[-1] == "generation  2, as before"
